@@ -1,0 +1,173 @@
+//! The codec against honest and hostile bytes.
+
+use super::*;
+use crate::id::{RegisterKey, SessionId};
+use crate::record::RegisterSet;
+
+fn session(name: &str) -> SessionKey {
+    SessionId::new(name).unwrap().into()
+}
+
+fn stamp() -> Stamp {
+    Stamp { after: Head { seq: Seq(4), hash: Hash::of(b"before") }, at: Timestamp(7), nonce: [1; 16] }
+}
+
+fn records(size: usize) -> Vec<Record> {
+    let key = RegisterKey::new("k").unwrap();
+    vec![RegisterSet::new(key.clone(), Json::from("x".repeat(size).as_str())).into(), RegisterSet::new(key, Json::null()).into()]
+}
+
+fn ring(id: &str) -> KeyRing {
+    KeyRing::new(id, [id.len() as u8; 32]).unwrap()
+}
+
+fn codecs() -> Vec<Codec> {
+    vec![
+        Codec::new(),
+        Codec::new().without_compression(),
+        Codec::new().with_signing(ring("s")),
+        Codec::new().with_encryption(ring("e")),
+        Codec::new().with_encryption(ring("e")).with_compression(0, 1),
+    ]
+}
+
+#[test]
+fn batches_round_trip_under_every_configuration() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    for codec in codecs() {
+        for size in [0, 10, 100_000] {
+            let frame = codec.encode(place, stamp(), &records(size)).unwrap();
+            let read = Frame::from_bytes(frame.to_bytes()).unwrap();
+            codec.check_link(place, &read, stamp().after, true).unwrap();
+            let batch = codec.decode(place, &read).unwrap();
+            assert_eq!((batch.first, batch.last, batch.records), (Seq(5), Seq(6), records(size)));
+        }
+    }
+}
+
+#[test]
+fn encoding_is_deterministic_and_the_chain_ignores_compression() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let hash = |codec: Codec| codec.encode(place, stamp(), &records(50_000)).unwrap().hash;
+    assert_eq!(hash(Codec::new()), hash(Codec::new().without_compression()));
+    assert_ne!(hash(Codec::new()), hash(Codec::new().with_signing(ring("s"))));
+    let codec = Codec::new().with_encryption(ring("e"));
+    let twice = [(); 2].map(|()| codec.encode(place, stamp(), &records(9)).unwrap().to_bytes());
+    assert_eq!(twice[0], twice[1]);
+}
+
+#[test]
+fn a_frame_opens_only_where_it_was_written() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let (other_key, other_branch) = (session("b"), BranchId::new("fork").unwrap());
+    let codec = Codec::new().with_encryption(ring("e"));
+    let frame = codec.encode(place, stamp(), &records(9)).unwrap();
+    for wrong in [Place { session: &other_key, branch: &main }, Place { session: &key, branch: &other_branch }] {
+        assert_eq!(codec.decode(wrong, &frame).unwrap_err().kind, DamageKind::Sealed);
+    }
+    let moved = Frame { first: Seq(6), last: Seq(7), ..frame.clone() };
+    assert_eq!(codec.decode(place, &moved).unwrap_err().kind, DamageKind::Sealed);
+    let replayed = Frame { prev: Hash::of(b"elsewhere"), ..frame };
+    assert_eq!(codec.decode(place, &replayed).unwrap_err().kind, DamageKind::Sealed);
+}
+
+#[test]
+fn signed_frames_notice_edits_even_with_a_right_checksum() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let codec = Codec::new().with_signing(ring("s"));
+    let frame = codec.encode(place, stamp(), &records(9)).unwrap();
+    let text = String::from_utf8(frame.payload.to_vec()).unwrap().replace("xxx", "yyy");
+    let forged = Frame { payload: text.into(), ..frame };
+    let forged = Frame::from_bytes(forged.to_bytes()).unwrap();
+    assert_eq!(codec.decode(place, &forged).unwrap_err().kind, DamageKind::Sealed);
+    assert!(Codec::new().decode(place, &forged).is_ok(), "without the key it is only text");
+    assert_eq!(Codec::new().check_link(place, &forged, stamp().after, true).unwrap_err().kind, DamageKind::Key);
+}
+
+#[test]
+fn keys_rotate_and_missing_ones_are_named() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let old = Codec::new().with_encryption(ring("old"));
+    let new = Codec::new().with_encryption(KeyRing::new("new", [9; 32]).unwrap().with_old("old", [3; 32]).unwrap());
+    let frame = old.encode(place, stamp(), &records(9)).unwrap();
+    assert!(new.decode(place, &frame).is_ok());
+    let frame = new.encode(place, stamp(), &records(9)).unwrap();
+    let error = old.decode(place, &frame).unwrap_err().to_error(&key);
+    assert_eq!(*error.kind(), ErrorKind::KeyMissing { key: "new".into() });
+    let wrong = Codec::new().with_encryption(KeyRing::new("new", [8; 32]).unwrap());
+    assert_eq!(wrong.decode(place, &frame).unwrap_err().kind, DamageKind::Sealed);
+}
+
+#[test]
+fn unprotected_frames_are_refused_once_a_key_is_set() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let plain = Codec::new().encode(place, stamp(), &records(9)).unwrap();
+    let strict = Codec::new().with_encryption(ring("e"));
+    assert_eq!(strict.decode(place, &plain).unwrap_err().kind, DamageKind::Unprotected);
+    assert!(strict.accepting_unprotected().decode(place, &plain).is_ok());
+}
+
+#[test]
+fn limits_are_enforced_on_the_way_in_and_out() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let small = || Codec::new().with_limits(Limits::default().with_record_bytes(100).with_batch_bytes(150));
+    for (codec, records, what) in [
+        (small(), records(200), "bytes of a `register_set` record"),
+        (small(), [records(40), records(40)].concat(), "bytes per batch"),
+        (Codec::new(), deep(200), "depth of a value"),
+    ] {
+        let error = codec.encode(place, stamp(), &records).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Limit { what: found, .. } if found == what), "{error:?}");
+        assert_eq!(error.session(), Some(&key));
+    }
+    assert_eq!(Codec::new().encode(place, stamp(), &[]).unwrap_err().code(), "RK0001");
+    let bomb = Codec::new().encode(place, stamp(), &records(1_000_000)).unwrap();
+    let damage = small().decode(place, &bomb).unwrap_err();
+    assert!(damage.detail.contains("decompresses to more than"), "{damage:?}");
+}
+
+fn deep(levels: usize) -> Vec<Record> {
+    let json = Json::parse(format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap();
+    vec![RegisterSet::new(RegisterKey::new("k").unwrap(), json).into()]
+}
+
+#[test]
+fn headers_are_redacted_sealed_and_bound_to_their_session() {
+    let mut header = SessionHeader::new(session("a"));
+    header.title = Some("secret plan".into());
+    header.metadata.insert("api_key".into(), Json::from("sk-1"));
+    let codec = Codec::new().with_encryption(ring("e"));
+    header.genesis = codec.genesis(&header);
+    let stored = codec.seal_header(&header).unwrap();
+    assert!(!serde_json::to_string(&stored).unwrap().contains("secret plan"));
+    let opened = codec.open_header(stored.clone()).unwrap();
+    assert_eq!(opened.title.as_deref(), Some("secret plan"));
+    assert!(!opened.metadata["api_key"].as_str().contains("sk-1"));
+    assert!(codec.check_genesis(&opened));
+    let moved = SessionHeader { key: session("b"), ..stored.clone() };
+    assert_eq!(codec.open_header(moved).unwrap_err().code(), "RK0011");
+    assert!(matches!(Codec::new().open_header(stored).unwrap_err().kind(), ErrorKind::KeyMissing { .. }));
+    let forged = SessionHeader { agent: Some("other".into()), ..opened };
+    assert!(!codec.check_genesis(&forged));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, flags: u8, payload: Vec<u8>) {
+        let (key, main) = (session("a"), BranchId::main());
+        let place = Place { session: &key, branch: &main };
+        let _ = Frame::from_bytes(bytes.clone().into());
+        let _ = Frame::from_line::<()>(&bytes);
+        let frame = Frame { flags: flags & 15, payload: payload.into(), key: "e".into(), ..frame::example() };
+        for codec in codecs() {
+            let _ = codec.accepting_unprotected().decode(place, &frame);
+        }
+    }
+}

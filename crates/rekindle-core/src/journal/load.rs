@@ -1,0 +1,474 @@
+//! Reading: batches of a branch, the state at a position, checkpoints.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::Journal;
+use crate::codec::{Batch, Codec, Frame, Place};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, CheckpointId, SessionKey};
+use crate::position::{Hash, Head, Position, Seq};
+use crate::record::{Checkpoint, Marks, Record};
+use crate::session::{Damage, DamageKind, SessionInfo};
+use crate::state::State;
+use crate::store::{ReadFrames, Slot, StoreExt as _};
+use crate::time::Timestamp;
+
+/// One place of a branch: a batch, or what is wrong with it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// A batch that was read and checked.
+    Batch(Batch),
+    /// Bytes that cannot be read.
+    Damaged(Damage),
+}
+
+/// A session's state at a position.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// The state.
+    pub state: State,
+    /// The position it belongs to.
+    pub position: Position,
+    /// The chain hash there; together with the position it says what was seen.
+    pub head: Head,
+    /// The last checkpoint at or before it.
+    pub checkpoint: Option<CheckpointInfo>,
+    /// The session as it was when loading began.
+    pub info: SessionInfo,
+}
+
+/// A checkpoint with where and when it was made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CheckpointInfo {
+    /// What it says.
+    #[serde(flatten)]
+    pub checkpoint: Checkpoint,
+    /// Where it is.
+    pub position: Position,
+    /// When it was made, by the writer's clock.
+    pub created_at: Timestamp,
+}
+
+/// A part of a line of history that stands on one branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) branch: BranchId,
+    /// Starts from the branch's base, which stands for everything up to here.
+    pub(super) base: Option<Head>,
+    pub(super) from: Seq,
+    pub(super) through: Seq,
+}
+
+/// The stretches that lead to a position, oldest first.
+pub(super) fn lineage(info: &SessionInfo, position: &Position) -> Result<Vec<Stretch>> {
+    let error = |error: Error| error.on(&info.header.key).at(position.clone());
+    let leaf = info.branch(&position.branch)?;
+    if position.seq > leaf.head.seq {
+        return Err(error(Error::not_found(format!("branch `{}` ends at record {}", leaf.branch, leaf.head.seq))));
+    }
+    let (mut branch, mut through) = (leaf, position.seq);
+    let mut stretches = Vec::new();
+    // Every step leads to another branch, so more steps than branches mean a circle.
+    for _ in 0..=info.branches.len() {
+        match branch.base {
+            Some(base) if base.seq <= through => {
+                let from = base.seq.next();
+                stretches.push(Stretch { branch: branch.branch.clone(), base: Some(base), from, through });
+                stretches.reverse();
+                return Ok(stretches);
+            }
+            // Below the base nothing of this branch is left, but a fork point may still be.
+            Some(base) if through >= branch.first_own() => {
+                let message = format!("records before {} of branch `{}` were pruned", base.seq, branch.branch);
+                return Err(error(Error::not_found(message).hint(format!("go to record {} or later", base.seq))));
+            }
+            _ => {}
+        }
+        let from = branch.first_own();
+        if through >= from {
+            stretches.push(Stretch { branch: branch.branch.clone(), base: None, from, through });
+        }
+        let Some(parent) = &branch.parent else {
+            stretches.reverse();
+            return Ok(stretches);
+        };
+        through = through.min(parent.seq);
+        branch = info.branch(&parent.branch)?;
+    }
+    Err(error(Error::corrupt("the branches are forked from each other in a circle")))
+}
+
+/// The position as a position of the branch that owns the record.
+pub(super) fn owner_of(info: &SessionInfo, position: &Position) -> Result<Position> {
+    let mut branch = info.branch(&position.branch)?;
+    for _ in 0..=info.branches.len() {
+        match &branch.parent {
+            Some(parent) if position.seq < branch.first_own() && position.seq < parent.seq => {
+                branch = info.branch(&parent.branch)?;
+            }
+            Some(parent) if position.seq < branch.first_own() => return Ok(parent.clone()),
+            _ => return Ok(Position::new(branch.branch.clone(), position.seq)),
+        }
+    }
+    Err(Error::corrupt("the branches are forked from each other in a circle").on(&info.header.key))
+}
+
+/// Folds frames to a state, checking that each continues the one before.
+struct Folding<'a> {
+    journal: &'a Journal,
+    session: &'a SessionKey,
+    state: State,
+    head: Head,
+    checkpoint: Option<CheckpointInfo>,
+    keyed: bool,
+}
+
+impl Folding<'_> {
+    fn frame(&mut self, branch: &BranchId, frame: &Frame, through: Seq) -> Result<()> {
+        let place = Place { session: self.session, branch };
+        let codec = self.journal.codec();
+        codec.check_link(place, frame, self.head, false).map_err(|damage| self.damaged(&damage))?;
+        self.check_protection(branch, frame)?;
+        let batch = codec.decode(place, frame).map_err(|damage| self.damaged(&damage))?;
+        self.batch(branch, &batch, through)
+    }
+
+    fn batch(&mut self, branch: &BranchId, batch: &Batch, through: Seq) -> Result<()> {
+        for (seq, record) in batch.numbered().take_while(|(seq, _)| *seq <= through) {
+            self.record(branch, seq, batch.at, record)?;
+        }
+        let last = batch.last.min(through);
+        self.head = Head { seq: last, hash: Codec::fork_hash(batch.hash, batch.last, last) };
+        Ok(())
+    }
+
+    fn record(&mut self, branch: &BranchId, seq: Seq, at: Timestamp, record: &Record) -> Result<()> {
+        let position = || Position::new(branch.clone(), seq);
+        self.state.apply(record).map_err(|error| error.on(self.session).at(position()))?;
+        if let Record::Checkpoint(checkpoint) = record {
+            self.checkpoint =
+                Some(CheckpointInfo { checkpoint: checkpoint.clone(), position: position(), created_at: at });
+        }
+        Ok(())
+    }
+
+    /// Once a chain is keyed it stays so: a plain frame behind a keyed one is a forgery.
+    fn check_protection(&mut self, branch: &BranchId, frame: &Frame) -> Result<()> {
+        if self.keyed && !frame.is_keyed() {
+            return Err(self.damaged(&downgraded(branch, frame)));
+        }
+        self.keyed |= frame.is_keyed();
+        Ok(())
+    }
+
+    fn damaged(&self, damage: &Damage) -> Error {
+        let error = damage.to_error(self.session).during("load");
+        match &self.checkpoint {
+            Some(found) if *error.kind() == ErrorKind::Corrupt => error.hint(format!(
+                "run verify to list all damage; the nearest earlier valid checkpoint is {} at {}",
+                found.checkpoint.id, found.position
+            )),
+            _ => error,
+        }
+    }
+}
+
+pub(super) fn downgraded(branch: &BranchId, frame: &Frame) -> Damage {
+    Damage {
+        kind: DamageKind::Unprotected,
+        branch: branch.clone(),
+        first: frame.first,
+        last: frame.last,
+        detail: "is not protected although the records before it are".into(),
+    }
+}
+
+impl Journal {
+    /// The state at a position; at the head of the current branch if none is given. Runs no
+    /// user code.
+    pub async fn load(&self, session: &SessionKey, at: Option<&Position>) -> Result<Restored> {
+        let info = self.open(session).await?;
+        let position = match at {
+            Some(position) => position.clone(),
+            None => {
+                let current = info.current_branch()?;
+                Position::new(current.branch.clone(), current.head.seq)
+            }
+        };
+        let stretches = lineage(&info, &position).map_err(|error| error.during("load"))?;
+        let genesis = Head { seq: Seq::ZERO, hash: info.header.genesis };
+        let mut folding = Folding {
+            journal: self,
+            session,
+            state: State::default(),
+            head: genesis,
+            checkpoint: None,
+            keyed: false,
+        };
+        for stretch in &stretches {
+            self.fold_stretch(&mut folding, stretch).await?;
+        }
+        if folding.head.seq != position.seq {
+            let first = folding.head.seq.next();
+            let detail = "the records are gone".to_owned();
+            let gone = Damage { kind: DamageKind::Missing, branch: position.branch, first, last: position.seq, detail };
+            return Err(folding.damaged(&gone));
+        }
+        let Folding { state, head, checkpoint, .. } = folding;
+        Ok(Restored { state, position, head, checkpoint, info })
+    }
+
+    /// The state at a position or, if records before it are damaged, at the nearest earlier
+    /// checkpoint that can still be reached, with the error that made this necessary.
+    pub async fn load_or_fall_back(&self, session: &SessionKey, at: Option<&Position>) -> Result<(Restored, Option<Error>)> {
+        let error = match self.load(session, at).await {
+            Ok(restored) => return Ok((restored, None)),
+            Err(error) if *error.kind() == ErrorKind::Corrupt => error,
+            Err(error) => return Err(error),
+        };
+        let Some(damaged) = error.position().cloned() else { return Err(error) };
+        let info = self.open(session).await?;
+        let wanted = at.cloned().unwrap_or(Position::new(info.current.clone(), info.current_branch()?.head.seq));
+        for candidate in self.checkpoints(session, Some(&wanted), None, usize::MAX).await? {
+            let before_damage = candidate.position.branch != damaged.branch || candidate.position.seq < damaged.seq;
+            if before_damage && let Ok(restored) = self.load(session, Some(&candidate.position)).await {
+                return Ok((restored, Some(error)));
+            }
+        }
+        Err(error)
+    }
+
+    async fn fold_stretch(&self, folding: &mut Folding<'_>, stretch: &Stretch) -> Result<()> {
+        if let Some(base) = stretch.base {
+            let frames = self.read_base(folding.session, &stretch.branch, base).await?;
+            folding.state = State::default();
+            for frame in &frames {
+                let place = Place { session: folding.session, branch: &stretch.branch };
+                let batch = self.codec().decode(place, frame).map_err(|damage| folding.damaged(&damage))?;
+                for record in &batch.records {
+                    folding.record(&stretch.branch, base.seq, batch.at, record)?;
+                }
+                folding.check_protection(&stretch.branch, frame)?;
+            }
+            folding.head = base;
+        }
+        let read = ReadFrames::all(folding.session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);
+        self.store()
+            .read_pages(&read, &mut |slots| {
+                for slot in slots {
+                    match slot {
+                        Slot::Whole(frame) => folding.frame(&stretch.branch, &frame, stretch.through)?,
+                        Slot::Damaged(damage) => return Err(folding.damaged(&damage)),
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+            .await
+    }
+
+    /// The parts of a branch's base, checked.
+    pub(super) async fn read_base(&self, session: &SessionKey, branch: &BranchId, base: Head) -> Result<Vec<Frame>> {
+        let place = Place { session, branch };
+        let slots = self.store().read_all(&ReadFrames::all(session.clone(), branch.clone()).with_base()).await?;
+        let frames = slots.into_iter().map(|slot| match slot {
+            Slot::Whole(frame) => Ok(frame),
+            Slot::Damaged(damage) => Err(damage.to_error(session)),
+        });
+        let frames: Vec<Frame> = frames.collect::<Result<_>>()?;
+        self.codec().check_base(place, base, &frames, false).map_err(|damage| damage.to_error(session))?;
+        Ok(frames)
+    }
+
+    /// A page of one branch's own batches, oldest first, from record `from` on. Damage is part
+    /// of the answer, so that everything else stays readable.
+    pub async fn read(&self, session: &SessionKey, branch: &BranchId, from: Seq, limit: usize) -> Result<Vec<Entry>> {
+        let read = ReadFrames::all(session.clone(), branch.clone()).with_range(from, Seq::MAX).with_limit(limit);
+        let page = self.store().read(&read).await?;
+        let place = Place { session, branch };
+        Ok(page.slots.into_iter().map(|slot| self.entry(place, slot)).collect())
+    }
+
+    pub(super) fn entry(&self, place: Place<'_>, slot: Slot) -> Entry {
+        match slot {
+            Slot::Damaged(damage) => Entry::Damaged(damage),
+            Slot::Whole(frame) => match self.codec().decode(place, &frame) {
+                Ok(batch) => Entry::Batch(batch),
+                Err(damage) => Entry::Damaged(damage),
+            },
+        }
+    }
+
+    /// The checkpoints on the line of history that leads to a position, newest first: at most
+    /// `limit`, and only those before `before`. Without a position, those of the current branch.
+    pub async fn checkpoints(
+        &self,
+        session: &SessionKey,
+        at: Option<&Position>,
+        before: Option<&CheckpointId>,
+        limit: usize,
+    ) -> Result<Vec<CheckpointInfo>> {
+        let info = self.open(session).await?;
+        let position = match at {
+            Some(position) => position.clone(),
+            None => Position::new(info.current.clone(), info.current_branch()?.head.seq),
+        };
+        let marks = self.checkpoint_marks(session).await?;
+        let mut found = Vec::new();
+        let mut skipping = before.is_some();
+        for stretch in lineage(&info, &position)?.iter().rev() {
+            for mut candidate in self.checkpoints_of(session, stretch).await? {
+                let id = &candidate.checkpoint.id;
+                if skipping {
+                    skipping = before != Some(id);
+                    continue;
+                }
+                if !marks.removed.contains(id) && found.len() < limit {
+                    marks.apply(&mut candidate.checkpoint);
+                    found.push(candidate);
+                }
+            }
+        }
+        if skipping {
+            let message = format!("there is no checkpoint `{}` before {position}", before.map_or("", |id| id.as_str()));
+            return Err(Error::not_found(message).during("list checkpoints").on(session));
+        }
+        Ok(found)
+    }
+
+    /// A checkpoint by id, on whatever branch it is.
+    pub async fn checkpoint(&self, session: &SessionKey, id: &CheckpointId) -> Result<CheckpointInfo> {
+        let info = self.open(session).await?;
+        let marks = self.checkpoint_marks(session).await?;
+        if !marks.removed.contains(id) {
+            for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
+                let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
+                let stretch = Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
+                let found = self.checkpoints_of(session, &stretch).await?;
+                if let Some(mut found) = found.into_iter().find(|found| found.checkpoint.id == *id) {
+                    marks.apply(&mut found.checkpoint);
+                    return Ok(found);
+                }
+            }
+        }
+        Err(Error::not_found(format!("there is no checkpoint `{id}`")).during("find checkpoint").on(session))
+    }
+
+    /// The checkpoints of one stretch, newest first, removed ones included; damaged batches are
+    /// passed over, `verify` lists them.
+    pub(super) async fn checkpoints_of(&self, session: &SessionKey, stretch: &Stretch) -> Result<Vec<CheckpointInfo>> {
+        let mut found = Vec::new();
+        let all = ReadFrames::all(session.clone(), stretch.branch.clone()).with_marks(Marks::CHECKPOINT);
+        let read = all.clone().with_range(stretch.from, stretch.through).with_newest_first();
+        let place = Place { session, branch: &stretch.branch };
+        self.store()
+            .read_pages(&read, &mut |slots| {
+                for slot in slots {
+                    if let Entry::Batch(batch) = self.entry(place, slot) {
+                        let wanted = |seq: Seq| seq >= stretch.from && seq <= stretch.through;
+                        let here = batch.numbered().filter(|(seq, _)| wanted(*seq));
+                        found.extend(here.filter_map(|(seq, record)| checkpoint_at(&stretch.branch, seq, batch.at, record)).rev_collect());
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        if let Some(base) = stretch.base {
+            for slot in self.store().read_all(&all.with_base()).await?.into_iter().rev() {
+                if let Entry::Batch(batch) = self.entry(place, slot) {
+                    let here = batch.records.iter();
+                    found.extend(here.filter_map(|record| checkpoint_at(&stretch.branch, base.seq, batch.at, record)).rev_collect());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What was said about checkpoints after they were made.
+    pub(super) async fn checkpoint_marks(&self, session: &SessionKey) -> Result<CheckpointMarks> {
+        let mut marks = CheckpointMarks::default();
+        let read = ReadFrames::all(session.clone(), BranchId::inbox()).with_marks(Marks::CHECKPOINT);
+        let inbox = BranchId::inbox();
+        for slot in self.store().read_all(&read).await? {
+            let Entry::Batch(batch) = self.entry(Place { session, branch: &inbox }, slot) else { continue };
+            for record in batch.records {
+                match record {
+                    Record::CheckpointRemoved(removed) => marks.removed.extend(removed.checkpoints),
+                    Record::CheckpointMarked(marked) => {
+                        let mark = marks.marked.entry(marked.checkpoint).or_default();
+                        mark.0 = marked.pinned.or(mark.0);
+                        if marked.tags.is_some() {
+                            mark.1 = marked.tags;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(marks)
+    }
+
+    /// The chain hash at a position of the branch that owns it.
+    pub(super) async fn hash_at(&self, info: &SessionInfo, position: &Position) -> Result<Hash> {
+        let session = &info.header.key;
+        let branch = info.branch(&position.branch)?;
+        let error = |error: Error| error.on(session).at(position.clone());
+        for known in [Some(branch.head), branch.base].into_iter().flatten() {
+            if known.seq == position.seq {
+                return Ok(known.hash);
+            }
+        }
+        if position.seq == Seq::ZERO {
+            return Ok(info.header.genesis);
+        }
+        if position.seq > branch.head.seq {
+            return Err(error(Error::not_found(format!("branch `{}` ends at record {}", branch.branch, branch.head.seq))));
+        }
+        let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_range(position.seq, position.seq).with_limit(1);
+        match self.store().read(&read).await?.slots.into_iter().next() {
+            Some(Slot::Whole(frame)) => Ok(Codec::fork_hash(frame.hash, frame.last, position.seq)),
+            Some(Slot::Damaged(damage)) => Err(damage.to_error(session)),
+            None => Err(error(Error::not_found(format!("record {} was pruned or lost", position.seq)))),
+        }
+    }
+}
+
+/// What was said about checkpoints after they were made.
+#[derive(Debug, Default)]
+pub(super) struct CheckpointMarks {
+    pub(super) removed: HashSet<CheckpointId>,
+    marked: HashMap<CheckpointId, (Option<bool>, Option<Vec<String>>)>,
+}
+
+impl CheckpointMarks {
+    pub(super) fn apply(&self, checkpoint: &mut Checkpoint) {
+        if let Some((pinned, tags)) = self.marked.get(&checkpoint.id) {
+            checkpoint.pinned = pinned.unwrap_or(checkpoint.pinned);
+            if let Some(tags) = tags {
+                checkpoint.tags.clone_from(tags);
+            }
+        }
+    }
+}
+
+fn checkpoint_at(branch: &BranchId, seq: Seq, at: Timestamp, record: &Record) -> Option<CheckpointInfo> {
+    match record {
+        Record::Checkpoint(checkpoint) => Some(CheckpointInfo {
+            checkpoint: checkpoint.clone(),
+            position: Position::new(branch.clone(), seq),
+            created_at: at,
+        }),
+        _ => None,
+    }
+}
+
+/// Collects in reverse: batches are read newest first, the records in them oldest first.
+trait RevCollect: Iterator + Sized {
+    fn rev_collect(self) -> std::iter::Rev<std::vec::IntoIter<Self::Item>> {
+        self.collect::<Vec<_>>().into_iter().rev()
+    }
+}
+
+impl<I: Iterator> RevCollect for I {}

@@ -1,0 +1,241 @@
+//! Typed access to the journals of a store: records in, records and state out.
+
+mod load;
+mod prune;
+mod transfer;
+mod verify;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use load::{CheckpointInfo, Entry, Restored};
+pub use prune::{DeletePlan, PruneResult};
+pub use transfer::{EXPORT_VERSION, ImportOptions, Transferred};
+pub use verify::VerifyReport;
+
+use crate::codec::{Codec, Place, Stamp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, IdSource, SessionKey};
+use crate::position::{Epoch, Head, Position};
+use crate::record::{Record, SessionDescribed};
+use crate::session::{BranchInfo, SessionHeader, SessionInfo, SessionPage, SessionQuery};
+use crate::status::Status;
+use crate::store::{Append, Appended, Fork, NewSession, Removal, Removed, Store};
+use crate::time::Clock;
+
+/// How often an unleased append to the inbox is tried again when others append too.
+const INBOX_ATTEMPTS: usize = 1_000;
+
+/// Typed access to the journals of a store.
+///
+/// A journal joins a [`Store`] with a [`Codec`], a clock and a source of ids. It keeps no state
+/// of its own: two journals over one store see the same sessions.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    store: Arc<dyn Store>,
+    codec: Arc<Codec>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+}
+
+/// Where and under which lease to append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The session.
+    pub session: SessionKey,
+    /// The branch.
+    pub branch: BranchId,
+    /// Where it must end now.
+    pub expected: Head,
+    /// The lease behind the write.
+    pub fence: Option<Epoch>,
+    /// Renews that lease by this long.
+    pub renew: Option<Duration>,
+}
+
+impl Target {
+    /// The end of `branch`, without a lease.
+    pub fn new(session: SessionKey, branch: BranchId, expected: Head) -> Self {
+        Self { session, branch, expected, fence: None, renew: None }
+    }
+
+    /// Under the lease of that epoch.
+    #[must_use]
+    pub fn with_fence(mut self, epoch: Epoch) -> Self {
+        self.fence = Some(epoch);
+        self
+    }
+
+    /// Renews the lease by `ttl` with each append.
+    #[must_use]
+    pub fn with_renew(mut self, ttl: Duration) -> Self {
+        self.renew = Some(ttl);
+        self
+    }
+}
+
+impl Journal {
+    /// A journal over `store`.
+    pub fn new(store: Arc<dyn Store>, codec: Codec, clock: Arc<dyn Clock>, ids: IdSource) -> Self {
+        Self { store, codec: Arc::new(codec), clock, ids: Arc::new(ids) }
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The codec between.
+    pub fn codec(&self) -> &Codec {
+        &self.codec
+    }
+
+    /// Its source of ids.
+    pub fn ids(&self) -> &IdSource {
+        &self.ids
+    }
+
+    /// Its clock: for what records say, never for leases.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Creates a session; `AlreadyExists` if it is there.
+    pub async fn create(&self, header: SessionHeader) -> Result<SessionInfo> {
+        let header = SessionHeader { genesis: self.codec.genesis(&header), sealed: None, imported_from: None, ..header };
+        let stored = self.codec.seal_header(&header).map_err(|error| error.during("create"))?;
+        let mut info = self.store.create(&NewSession::new(stored)).await?;
+        info.header = header;
+        Ok(info)
+    }
+
+    /// Opens a session; `NotFound` if there is none. A typo never makes an empty session.
+    pub async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        let info = self.store.open(session).await?;
+        self.opened(info)
+    }
+
+    /// Opens a session, or creates it if there is none.
+    pub async fn open_or_create(&self, header: SessionHeader) -> Result<SessionInfo> {
+        match self.open(&header.key).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            other => return other,
+        }
+        let key = header.key.clone();
+        match self.create(header).await {
+            // Somebody was quicker.
+            Err(error) if *error.kind() == ErrorKind::AlreadyExists => self.open(&key).await,
+            other => other,
+        }
+    }
+
+    /// Lists sessions. Where titles are encrypted the store cannot search them, so a text filter
+    /// is applied here, to every session the other filters leave.
+    pub async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        query.check()?;
+        let text = query.text.clone().filter(|_| self.codec.encrypts());
+        let Some(text) = text else {
+            let mut page = self.store.list(query).await?;
+            page.sessions = page.sessions.into_iter().map(|info| self.opened(info)).collect::<Result<_>>()?;
+            return Ok(page);
+        };
+        let mut inner = SessionQuery { text: None, after: None, total: false, limit: 500, ..query.clone() };
+        let mut matching = Vec::new();
+        loop {
+            let page = self.store.list(&inner).await?;
+            for info in page.sessions {
+                let info = self.opened(info)?;
+                if info.header.matches_text(&text) {
+                    matching.push(info);
+                }
+            }
+            match page.next {
+                Some(next) => inner.after = Some(next),
+                None => return Ok(SessionPage::select(query, matching.into_iter())),
+            }
+        }
+    }
+
+    /// Encodes records as an append that can be given to the store, more than once if need be:
+    /// repeating the same [`Append`] never duplicates it.
+    pub fn prepare(&self, target: &Target, records: &[Record]) -> Result<Append> {
+        let place = Place { session: &target.session, branch: &target.branch };
+        let stamp = Stamp { after: target.expected, at: self.clock.now(), nonce: self.ids.nonce() };
+        let frame = self.codec.encode(place, stamp, records)?;
+        let mut append = Append::new(target.session.clone(), target.branch.clone(), target.expected, vec![frame]);
+        append.fence = target.fence;
+        append.renew = target.renew;
+        if !target.branch.is_inbox() {
+            append.status = Status::after(records);
+        }
+        Ok(append)
+    }
+
+    /// Appends records to a branch as one atomic batch. Durable when it returns.
+    pub async fn append(&self, target: &Target, records: &[Record]) -> Result<Appended> {
+        let append = self.prepare(target, records)?;
+        self.store.append(&append).await
+    }
+
+    /// Appends records to the session's inbox, whoever runs it. Others may do so at the same
+    /// time; this finds its place behind them.
+    pub async fn send(&self, session: &SessionKey, records: &[Record]) -> Result<Position> {
+        let head = self.store.open(session).await?.branch(&BranchId::inbox())?.head;
+        let append = self.prepare(&Target::new(session.clone(), BranchId::inbox(), head), records)?;
+        self.append_to_inbox(append, records).await
+    }
+
+    /// Changes title, tags, labels or metadata.
+    pub async fn describe(&self, session: &SessionKey, change: SessionDescribed) -> Result<SessionInfo> {
+        let info = self.open(session).await?;
+        let mut header = info.header.clone();
+        header.apply(&change);
+        let stored = self.codec.seal_header(&header).map_err(|error| error.during("describe"))?;
+        let records = [change.clone().into()];
+        let head = info.branch(&BranchId::inbox())?.head;
+        let mut append = self.prepare(&Target::new(session.clone(), BranchId::inbox(), head), &records)?;
+        append.describe = Some(SessionDescribed {
+            title: change.title.and(stored.title.clone()),
+            metadata: change.metadata.filter(|_| stored.sealed.is_none()).map(|_| stored.metadata.clone()),
+            ..change
+        });
+        append.sealed = stored.sealed;
+        self.append_to_inbox(append, &records).await?;
+        self.open(session).await
+    }
+
+    /// Starts `branch` at a position. Copies nothing; costs the same at any position.
+    pub async fn fork(&self, session: &SessionKey, from: &Position, branch: BranchId) -> Result<BranchInfo> {
+        let info = self.store.open(session).await?;
+        let from = load::owner_of(&info, from)?;
+        let hash = self.hash_at(&info, &from).await.map_err(|error| error.during("fork"))?;
+        self.store.fork(&Fork { session: session.clone(), branch, from, hash, base: None }).await
+    }
+
+    /// Removes a session and everything in it, unless somebody runs it.
+    pub async fn clear_session(&self, session: &SessionKey) -> Result<Removed> {
+        self.store.remove(&Removal::Session { session: session.clone() }).await
+    }
+
+    async fn append_to_inbox(&self, mut append: Append, records: &[Record]) -> Result<Position> {
+        for _ in 0..INBOX_ATTEMPTS {
+            match self.store.append(&append).await {
+                Ok(appended) => return Ok(Position::new(BranchId::inbox(), appended.head.seq)),
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+                    let head = self.store.open(&append.session).await?.branch(&BranchId::inbox())?.head;
+                    let target = Target::new(append.session.clone(), BranchId::inbox(), head);
+                    let next = self.prepare(&target, records)?;
+                    append = Append { describe: append.describe, sealed: append.sealed, ..next };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let error = Error::new(ErrorKind::StoreUnavailable, "too many others write to the inbox at the same time");
+        Err(error.during("send").on(&append.session))
+    }
+
+    fn opened(&self, mut info: SessionInfo) -> Result<SessionInfo> {
+        info.header = self.codec.open_header(info.header)?;
+        Ok(info)
+    }
+}

@@ -1,0 +1,435 @@
+//! Export of a session to one portable file, and import of it into any store.
+//!
+//! The file is JSON lines with checksums: first the session, then the frames of each branch in
+//! plain text with their chain hashes, last a line with the hash of everything before it.
+//! Exporting decrypts: treat the file as you treat the data. Importing checks the file, chains
+//! the frames again under the importing codec's keys, and where both have the same keys (or
+//! none) arrives at the same hashes.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+
+use super::Journal;
+use crate::codec::{Codec, Frame, FrameError, Place, Stamp, object_from_line, object_to_line};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{BranchId, SessionKey};
+use crate::position::{Hash, Head, Position, Seq};
+use crate::record::Record;
+use crate::session::{BranchInfo, DamageKind, SessionHeader, SessionInfo};
+use crate::status::Status;
+use crate::store::{Append, Base, Fork, NewSession, ReadFrames, Slot, StoreExt as _};
+
+/// The version of the export format.
+pub const EXPORT_VERSION: u32 = 1;
+
+/// The longest line an import reads.
+const MAX_LINE: u64 = 100 << 20;
+
+/// An import appends about this many bytes at once.
+const APPEND_BYTES: usize = 1 << 20;
+
+/// How to import.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Another name for the session.
+    pub rename: Option<SessionKey>,
+}
+
+/// What an export or import moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transferred {
+    /// The session.
+    pub session: SessionKey,
+    /// Frames moved.
+    pub frames: u64,
+    /// Whether the chain hashes are those of the origin. They are not if the keys differ.
+    pub same_hashes: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExportHead {
+    rekindle_export: u32,
+    session: SessionInfo,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ExportEnd {
+    end: bool,
+    frames: u64,
+    hash: Hash,
+}
+
+/// Which branch an exported frame belongs to.
+#[derive(Serialize, Deserialize)]
+struct FrameOf {
+    branch: BranchId,
+}
+
+struct Output<'a> {
+    writer: &'a mut (dyn Write + Send),
+    hasher: blake3::Hasher,
+    frames: u64,
+}
+
+impl Output<'_> {
+    fn line(&mut self, line: Result<Vec<u8>, FrameError>) -> Result<()> {
+        let line = line.map_err(|error| Error::invalid("a line cannot be written").because(error))?;
+        self.hasher.update(&line);
+        let written = self.writer.write_all(&line);
+        written.map_err(|error| Error::new(ErrorKind::PersistFailed, "the file cannot be written").because(error))
+    }
+}
+
+impl Journal {
+    /// Writes a session with all its branches as one portable file. Refuses damaged history.
+    pub async fn export(&self, session: &SessionKey, writer: &mut (dyn Write + Send)) -> Result<Transferred> {
+        let info = self.open(session).await?;
+        let context = |error: Error| error.during("export").on(session);
+        let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0 };
+        let branches = in_fork_order(&info).map_err(context)?.into_iter().cloned();
+        let branches = branches.map(|branch| BranchInfo { lease: None, ..branch }).collect();
+        let head = ExportHead { rekindle_export: EXPORT_VERSION, session: SessionInfo { branches, damage: Vec::new(), ..info } };
+        output.line(object_to_line(&head)).map_err(context)?;
+        for branch in &head.session.branches {
+            if branch.base.is_some() {
+                let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_base();
+                self.export_frames(&read, &mut output).await.map_err(context)?;
+            }
+            let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_range(Seq(1), branch.head.seq);
+            self.export_frames(&read, &mut output).await.map_err(context)?;
+        }
+        let end = ExportEnd { end: true, frames: output.frames, hash: Hash(*output.hasher.finalize().as_bytes()) };
+        output.line(object_to_line(&end)).map_err(context)?;
+        let flushed = output.writer.flush();
+        flushed.map_err(|error| context(Error::new(ErrorKind::PersistFailed, "the file cannot be written").because(error)))?;
+        Ok(Transferred { session: session.clone(), frames: end.frames, same_hashes: true })
+    }
+
+    async fn export_frames(&self, read: &ReadFrames, output: &mut Output<'_>) -> Result<()> {
+        let place = Place { session: &read.session, branch: &read.branch };
+        self.store()
+            .read_pages(read, &mut |slots| {
+                for slot in slots {
+                    let frame = match slot {
+                        Slot::Whole(frame) => self.codec().plain_frame(place, &frame),
+                        Slot::Damaged(damage) => Err(damage),
+                    };
+                    let frame = frame.map_err(|damage| damage.to_error(place.session))?;
+                    output.frames += 1;
+                    output.line(frame.to_line(Some(FrameOf { branch: read.branch.clone() })))?;
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+            .await
+    }
+
+    /// Reads a session from an exported file. Safe to repeat after a failure: it goes on where
+    /// it stopped. A session of that name with another history is `AlreadyExists`.
+    pub async fn import(&self, reader: &mut (dyn BufRead + Send), options: &ImportOptions) -> Result<Transferred> {
+        let mut input = Input::new(reader);
+        let context = |error: Error| error.during("import");
+        let head: ExportHead = input.object().map_err(context)?;
+        if head.rekindle_export > EXPORT_VERSION {
+            let kind = ErrorKind::VersionTooNew { what: "export".into(), found: head.rekindle_export, supported: EXPORT_VERSION };
+            let message = format!("export version {}; this build reads up to {EXPORT_VERSION}", head.rekindle_export);
+            return Err(context(Error::new(kind, message)));
+        }
+        let mut import = Import::begin(self, head.session, options).map_err(context)?;
+        loop {
+            match input.next().map_err(context)? {
+                Line::Frame(branch, frame) => import.frame(branch, frame).await.map_err(context)?,
+                Line::End => break,
+            }
+        }
+        import.finish(input.frames).await.map_err(context)
+    }
+}
+
+/// The branches, each behind the one it was forked from; `main` first, then the inbox.
+fn in_fork_order(info: &SessionInfo) -> Result<Vec<&BranchInfo>> {
+    let mut ordered: Vec<&BranchInfo> = info.branches.iter().filter(|branch| branch.parent.is_none()).collect();
+    while ordered.len() < info.branches.len() {
+        let known = |name: &BranchId| ordered.iter().any(|branch| branch.branch == *name);
+        let ready = |branch: &&BranchInfo| !known(&branch.branch) && branch.parent.as_ref().is_some_and(|p| known(&p.branch));
+        let Some(next) = info.branches.iter().find(ready) else {
+            return Err(Error::corrupt("the branches are forked from each other in a circle"));
+        };
+        ordered.push(next);
+    }
+    Ok(ordered)
+}
+
+enum Line {
+    Frame(BranchId, Frame),
+    End,
+}
+
+struct Input<'a> {
+    reader: &'a mut (dyn BufRead + Send),
+    hasher: blake3::Hasher,
+    number: u64,
+    frames: u64,
+}
+
+impl<'a> Input<'a> {
+    fn new(reader: &'a mut (dyn BufRead + Send)) -> Self {
+        Self { reader, hasher: blake3::Hasher::new(), number: 0, frames: 0 }
+    }
+
+    fn line(&mut self) -> Result<Vec<u8>> {
+        let mut line = Vec::new();
+        self.number += 1;
+        let read = std::io::Read::take(&mut *self.reader, MAX_LINE).read_until(b'\n', &mut line);
+        read.map_err(|error| Error::new(ErrorKind::StoreUnavailable, "the file cannot be read").because(error))?;
+        if line.last() != Some(&b'\n') {
+            return Err(Error::corrupt(format!("line {} of the file is cut off or over the limit", self.number)));
+        }
+        Ok(line)
+    }
+
+    fn wrong(&self, error: FrameError) -> Error {
+        let message = format!("line {} of the file {error}", self.number);
+        match error.kind {
+            DamageKind::Version => Error::new(
+                ErrorKind::VersionTooNew {
+                    what: "frame".into(),
+                    found: u32::from(crate::codec::FORMAT_VERSION) + 1,
+                    supported: u32::from(crate::codec::FORMAT_VERSION),
+                },
+                message,
+            ),
+            _ => Error::corrupt(message),
+        }
+    }
+
+    fn object<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
+        let line = self.line()?;
+        let object = object_from_line(&line).map_err(|error| self.wrong(error))?;
+        self.hasher.update(&line);
+        Ok(object)
+    }
+
+    fn next(&mut self) -> Result<Line> {
+        let line = self.line()?;
+        if let Ok(end) = object_from_line::<ExportEnd>(&line) {
+            let hash = Hash(*self.hasher.finalize().as_bytes());
+            let mut rest = [0];
+            let more = self.reader.read(&mut rest).unwrap_or(0) > 0;
+            if end.hash != hash || end.frames != self.frames || more {
+                return Err(Error::corrupt("the end of the file does not fit what stands before it"));
+            }
+            return Ok(Line::End);
+        }
+        let parsed = Frame::from_line::<FrameOf>(line.strip_suffix(b"\n").unwrap_or(&line));
+        let (frame, of) = parsed.map_err(|error| self.wrong(error))?;
+        let Some(of) = of else { return Err(Error::corrupt(format!("line {} names no branch", self.number))) };
+        self.hasher.update(&line);
+        self.frames += 1;
+        Ok(Line::Frame(of.branch, frame))
+    }
+}
+
+/// An import under way: one branch after the other, frames collected to larger appends.
+struct Import<'a> {
+    journal: &'a Journal,
+    header: SessionHeader,
+    source: SessionInfo,
+    /// Branches begun, with the head each has here.
+    heads: BTreeMap<BranchId, Head>,
+    /// For forks: the hash at each end of a batch of the branches they start from.
+    fork_points: BTreeMap<Position, Hash>,
+    current: Option<BranchId>,
+    base: Vec<Frame>,
+    pending: Vec<Frame>,
+    pending_bytes: usize,
+    status: Option<Status>,
+    same_hashes: bool,
+}
+
+impl<'a> Import<'a> {
+    fn begin(journal: &'a Journal, source: SessionInfo, options: &ImportOptions) -> Result<Self> {
+        let origin = source.header.imported_from.clone().unwrap_or_else(|| source.header.key.clone());
+        let key = options.rename.clone().unwrap_or_else(|| source.header.key.clone());
+        let imported_from = (key != origin).then_some(origin);
+        let mut header = SessionHeader { key, imported_from, sealed: None, ..source.header.clone() };
+        header.genesis = journal.codec().genesis(&header);
+        let same_hashes = header.genesis == source.header.genesis;
+        let points = source.branches.iter().filter_map(|branch| branch.parent.clone());
+        let genesis = header.genesis;
+        let fork_points = points.map(|point| (point, genesis)).collect();
+        Ok(Self {
+            journal,
+            header,
+            source,
+            heads: BTreeMap::new(),
+            fork_points,
+            current: None,
+            base: Vec::new(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            status: None,
+            same_hashes,
+        })
+    }
+
+    async fn frame(&mut self, branch: BranchId, frame: Frame) -> Result<()> {
+        if self.current.as_ref() != Some(&branch) {
+            self.begin_branches_through(&branch).await?;
+        }
+        if frame.is_base() {
+            self.base.push(frame);
+            return Ok(());
+        }
+        self.begin_current().await?;
+        self.chain(&branch, &frame)?;
+        if self.pending_bytes >= APPEND_BYTES || self.pending.len() >= 256 {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the current branch and begins those up to and including `target`, in the order
+    /// of the file; branches without frames have no lines of their own.
+    async fn begin_branches_through(&mut self, target: &BranchId) -> Result<()> {
+        let names: Vec<BranchId> = self.source.branches.iter().map(|branch| branch.branch.clone()).collect();
+        let next = self.current.as_ref().map_or(0, |current| names.iter().position(|name| name == current).map_or(0, |at| at + 1));
+        let Some(end) = names.iter().position(|name| name == target).filter(|end| *end >= next) else {
+            return Err(Error::corrupt(format!("branch `{target}` is not announced, or out of order")));
+        };
+        for name in &names[next..=end] {
+            self.end_current().await?;
+            self.current = Some(name.clone());
+        }
+        Ok(())
+    }
+
+    async fn end_current(&mut self) -> Result<()> {
+        if self.current.is_some() {
+            self.begin_current().await?;
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the current branch in the store, with its base if it has one.
+    async fn begin_current(&mut self) -> Result<()> {
+        let Some(branch) = self.current.clone().filter(|branch| !self.heads.contains_key(branch)) else { return Ok(()) };
+        let source = self.source.branch(&branch)?.clone();
+        let base = self.imported_base(&source)?;
+        let base_head = base.as_ref().map(|base| base.head);
+        let start = match &source.parent {
+            None => {
+                if !branch.is_inbox() {
+                    self.create(base).await?;
+                }
+                Head { seq: Seq::ZERO, hash: self.header.genesis }
+            }
+            Some(from) => {
+                let hash = self.fork_points.get(from).copied().unwrap_or(self.header.genesis);
+                let fork = Fork { session: self.header.key.clone(), branch: branch.clone(), from: from.clone(), hash, base };
+                self.journal.store().fork(&fork).await?;
+                Head { seq: from.seq, hash }
+            }
+        };
+        let head = base_head.unwrap_or(start);
+        self.heads.insert(branch.clone(), head);
+        self.note_fork_points(&branch, head.seq, head.seq, head.hash);
+        Ok(())
+    }
+
+    async fn create(&mut self, base: Option<Base>) -> Result<()> {
+        let header = self.journal.codec().seal_header(&self.header)?;
+        let new = NewSession { header, created_at: Some(self.source.created_at), base };
+        match self.journal.store().create(&new).await {
+            Ok(_) => Ok(()),
+            Err(error) if *error.kind() == ErrorKind::AlreadyExists => {
+                let existing = self.journal.store().open(&self.header.key).await?;
+                match existing.header.genesis == self.header.genesis {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The base of a branch, chained and sealed anew.
+    fn imported_base(&mut self, source: &BranchInfo) -> Result<Option<Base>> {
+        let frames = std::mem::take(&mut self.base);
+        let Some(head) = source.base else { return Ok(None) };
+        let session = self.header.key.clone();
+        let parts = frames.iter().map(|frame| self.records(&source.branch, frame)).collect::<Result<Vec<_>>>()?;
+        let slices: Vec<&[Record]> = parts.iter().map(Vec::as_slice).collect();
+        let at = frames.first().map_or(source.created_at, |frame| frame.at);
+        let place = Place { session: &session, branch: &source.branch };
+        let encoded = self.journal.codec().encode_base(place, head, at, &slices)?;
+        self.same_hashes &= encoded.iter().zip(&frames).all(|(new, old)| new.hash == old.hash);
+        Ok(Some(Base { head, frames: encoded }))
+    }
+
+    fn records(&self, branch: &BranchId, frame: &Frame) -> Result<Vec<Record>> {
+        // Exported payloads are plain, so this needs no key; signatures are not checked here,
+        // the file's own hash was.
+        let plain = Codec::new().with_limits(*self.journal.codec().limits());
+        let place = Place { session: &self.source.header.key, branch };
+        let batch = plain.decode(place, frame).map_err(|damage| damage.to_error(&self.header.key))?;
+        Ok(batch.records)
+    }
+
+    /// Puts a frame behind the current branch's head, under this journal's keys.
+    fn chain(&mut self, branch: &BranchId, frame: &Frame) -> Result<()> {
+        let Some(after) = self.heads.get(branch).copied() else { return Err(Error::corrupt("a frame has no branch")) };
+        if frame.first != after.seq.next() {
+            return Err(Error::corrupt(format!("record {} of branch `{branch}` follows record {}", frame.first, after.seq)));
+        }
+        let records = self.records(branch, frame)?;
+        self.status = Status::after(&records).or(self.status);
+        let place = Place { session: &self.header.key, branch };
+        let stamp = Stamp { after, at: frame.at, nonce: frame.nonce };
+        let chained = self.journal.codec().encode(place, stamp, &records)?;
+        self.same_hashes &= chained.hash == frame.hash;
+        let (first, last, hash) = (chained.first, chained.last, chained.hash);
+        self.heads.insert(branch.clone(), Head { seq: last, hash });
+        self.note_fork_points(branch, first, last, hash);
+        self.pending_bytes += chained.stored_len();
+        self.pending.push(chained);
+        Ok(())
+    }
+
+    fn note_fork_points(&mut self, branch: &BranchId, first: Seq, last: Seq, hash: Hash) {
+        for seq in first.0..=last.0 {
+            if let Some(slot) = self.fork_points.get_mut(&Position::new(branch.clone(), Seq(seq))) {
+                *slot = Codec::fork_hash(hash, last, Seq(seq));
+            }
+        }
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        let frames = std::mem::take(&mut self.pending);
+        self.pending_bytes = 0;
+        let (Some(first), Some(branch)) = (frames.first(), self.current.clone()) else { return Ok(()) };
+        let expected = Head { seq: first.first.previous(), hash: first.prev };
+        let mut append = Append::new(self.header.key.clone(), branch.clone(), expected, frames);
+        append.status = self.status.take().filter(|_| !branch.is_inbox());
+        self.journal.store().append(&append).await.map(drop)
+    }
+
+    async fn finish(mut self, frames: u64) -> Result<Transferred> {
+        if let Some(last) = self.source.branches.last().map(|branch| branch.branch.clone()) {
+            if self.current.as_ref() != Some(&last) {
+                self.begin_branches_through(&last).await?;
+            }
+            self.end_current().await?;
+        }
+        for source in &self.source.branches {
+            let arrived = self.heads.get(&source.branch).map(|head| head.seq);
+            if arrived != Some(source.head.seq) {
+                return Err(Error::corrupt(format!("branch `{}` is incomplete in the file", source.branch)));
+            }
+        }
+        Ok(Transferred { session: self.header.key, frames, same_hashes: self.same_hashes })
+    }
+}

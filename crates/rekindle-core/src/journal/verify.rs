@@ -1,0 +1,209 @@
+//! Verification: every byte of a session is read and checked, and all damage is listed.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::Journal;
+use super::load::downgraded;
+use crate::codec::Place;
+use crate::error::Result;
+use crate::id::{BranchId, SessionKey};
+use crate::position::{Hash, Head, Seq};
+use crate::session::{BranchInfo, Damage, DamageKind, SessionInfo};
+use crate::store::{ReadFrames, Slot, StoreExt as _};
+
+/// What verification found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VerifyReport {
+    /// The session.
+    pub session: SessionKey,
+    /// Frames read.
+    pub frames: u64,
+    /// Records read.
+    pub records: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// The heads found. Kept elsewhere and given to the next verification, they reveal a store
+    /// that was set back to an older copy.
+    pub heads: BTreeMap<BranchId, Head>,
+    /// Everything that is wrong.
+    pub damage: Vec<Damage>,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong. A torn tail is not: nothing acknowledged was in it.
+    pub fn is_sound(&self) -> bool {
+        self.damage.iter().all(|damage| damage.kind == DamageKind::Torn)
+    }
+}
+
+/// The walk along one branch.
+struct Walk<'a> {
+    journal: &'a Journal,
+    session: &'a SessionKey,
+    branch: &'a BranchId,
+    /// Where the walk is; no hash after damage, when the next link cannot be checked.
+    before: (Seq, Option<Hash>),
+    keyed: bool,
+    /// A head that was there before.
+    seen: Option<Head>,
+    report: &'a mut VerifyReport,
+}
+
+impl Journal {
+    /// Reads and checks everything of a session. `seen` holds heads that were there before:
+    /// the session must still contain them.
+    pub async fn verify(&self, session: &SessionKey, seen: &BTreeMap<BranchId, Head>) -> Result<VerifyReport> {
+        let info = self.store().open(session).await?;
+        let mut report = VerifyReport {
+            session: session.clone(),
+            frames: 0,
+            records: 0,
+            bytes: 0,
+            heads: info.branches.iter().map(|branch| (branch.branch.clone(), branch.head)).collect(),
+            damage: info.damage.clone(),
+        };
+        self.verify_header(&info, &mut report);
+        for branch in &info.branches {
+            self.verify_branch(&info, branch, seen, &mut report).await?;
+        }
+        for branch in seen.keys().filter(|branch| info.branch(branch).is_err()) {
+            report.add(DamageKind::Missing, branch, Seq(1), Seq::MAX, "the branch is gone");
+        }
+        Ok(report)
+    }
+
+    fn verify_header(&self, info: &SessionInfo, report: &mut VerifyReport) {
+        let header = self.codec().open_header(info.header.clone());
+        let detail = match &header {
+            Err(error) => error.message().to_owned(),
+            Ok(header) if !self.codec().check_genesis(header) => "the header does not fit the start of the chain".to_owned(),
+            Ok(_) => return,
+        };
+        report.add(DamageKind::Header, &BranchId::main(), Seq(1), Seq(1), detail);
+    }
+
+    async fn verify_branch(
+        &self,
+        info: &SessionInfo,
+        branch: &BranchInfo,
+        seen: &BTreeMap<BranchId, Head>,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        let session = &info.header.key;
+        let before = self.verify_start(info, branch, report).await?;
+        let seen = seen.get(&branch.branch).copied();
+        let mut walk = Walk { journal: self, session, branch: &branch.branch, before, keyed: false, seen, report };
+        walk.compare(before.0, before.1);
+        let read = ReadFrames::all(session.clone(), branch.branch.clone());
+        self.store()
+            .read_pages(&read, &mut |slots| {
+                slots.into_iter().for_each(|slot| walk.slot(slot));
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        walk.finish(branch);
+        Ok(())
+    }
+
+    /// Where the walk along a branch starts: behind its base, its fork point or the genesis.
+    async fn verify_start(&self, info: &SessionInfo, branch: &BranchInfo, report: &mut VerifyReport) -> Result<(Seq, Option<Hash>)> {
+        let session = &info.header.key;
+        if let Some(base) = branch.base {
+            let place = Place { session, branch: &branch.branch };
+            let mut frames = Vec::new();
+            let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_base();
+            for slot in self.store().read_all(&read).await? {
+                match slot {
+                    Slot::Whole(frame) => {
+                        report.bytes += frame.stored_len() as u64;
+                        if let Err(damage) = self.codec().decode(place, &frame) {
+                            report.damage.push(damage);
+                        }
+                        frames.push(frame);
+                    }
+                    Slot::Damaged(damage) => report.damage.push(damage),
+                }
+            }
+            report.frames += frames.len() as u64;
+            if let Err(damage) = self.codec().check_base(place, base, &frames, true) {
+                report.damage.push(damage);
+            }
+            return Ok((base.seq, Some(base.hash)));
+        }
+        let Some(parent) = &branch.parent else { return Ok((Seq::ZERO, Some(info.header.genesis))) };
+        // Damage at the fork point is the parent's, and listed with it.
+        let hash = self.hash_at(info, parent).await.ok();
+        Ok((parent.seq, hash))
+    }
+}
+
+impl VerifyReport {
+    fn add(&mut self, kind: DamageKind, branch: &BranchId, first: Seq, last: Seq, detail: impl Into<String>) {
+        self.damage.push(Damage { kind, branch: branch.clone(), first, last, detail: detail.into() });
+    }
+}
+
+impl Walk<'_> {
+    fn slot(&mut self, slot: Slot) {
+        let (first, last) = slot.span();
+        if first > self.before.0.next() {
+            let (from, to) = (self.before.0.next(), first.previous());
+            self.report.add(DamageKind::Missing, self.branch, from, to, "the records are gone");
+            self.before = (to, None);
+        }
+        match slot {
+            Slot::Damaged(damage) => {
+                self.report.damage.push(damage);
+                self.before = (last.max(self.before.0), None);
+            }
+            Slot::Whole(frame) => {
+                self.frame(&frame);
+                self.compare(frame.last, Some(frame.hash));
+                self.before = (frame.last, Some(frame.hash));
+            }
+        }
+    }
+
+    fn frame(&mut self, frame: &crate::codec::Frame) {
+        let place = Place { session: self.session, branch: self.branch };
+        self.report.frames += 1;
+        self.report.records += frame.last.0 - frame.first.0 + 1;
+        self.report.bytes += frame.stored_len() as u64;
+        if self.keyed && !frame.is_keyed() {
+            self.report.damage.push(downgraded(self.branch, frame));
+        }
+        self.keyed |= frame.is_keyed();
+        // Behind damage the frame's own word for what it continues has to do.
+        let before = Head { seq: self.before.0, hash: self.before.1.unwrap_or(frame.prev) };
+        let codec = self.journal.codec();
+        let checked = codec.check_link(place, frame, before, true).and_then(|()| codec.decode(place, frame).map(drop));
+        if let Err(damage) = checked {
+            self.report.damage.push(damage);
+        }
+    }
+
+    /// Compares what stands at a record with what was seen there before.
+    fn compare(&mut self, seq: Seq, hash: Option<Hash>) {
+        let differs = |seen: &Head| seen.seq == seq && hash.is_some_and(|hash| hash != seen.hash);
+        if self.seen.as_ref().is_some_and(differs) {
+            self.report.add(DamageKind::Chain, self.branch, seq, seq, "is not what was seen there before");
+        }
+    }
+
+    fn finish(&mut self, branch: &BranchInfo) {
+        let (seq, hash) = self.before;
+        if seq < branch.head.seq {
+            self.report.add(DamageKind::Missing, self.branch, seq.next(), branch.head.seq, "the records are gone");
+        } else if seq > branch.head.seq || hash.is_some_and(|hash| hash != branch.head.hash) {
+            let detail = format!("history ends at record {seq}, the recorded head is {}", branch.head.seq);
+            self.report.add(DamageKind::Head, self.branch, branch.head.seq, seq, detail);
+        }
+        if let Some(seen) = self.seen.filter(|seen| seen.seq > branch.head.seq) {
+            let detail = format!("record {} was seen before, but history ends at {}", seen.seq, branch.head.seq);
+            self.report.add(DamageKind::Missing, self.branch, branch.head.seq.next(), seen.seq, detail);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The heart of Rekindle: what is stored, how it folds to state, and the contract every store
+//! keeps. There is no I/O here, no clock, no runtime.
+//!
+//! * [`record`]: the records a journal consists of.
+//! * [`State`]: what a session knows at a position, a pure fold of records; [`StateDiff`] of two.
+//! * [`Store`]: the contract backends implement, over opaque frames.
+//! * [`Journal`]: typed access to any store, for everybody else.
+//! * [`codec`]: from records to frames: limits, redaction, compression, encryption, hash chain.
+//! * [`retention`]: what may be pruned, and what is protected and why.
+//! * [`Error`]: one error type with stable codes.
+
+pub mod codec;
+mod error;
+mod id;
+mod journal;
+mod json;
+mod position;
+pub mod record;
+pub mod retention;
+mod session;
+mod state;
+mod status;
+mod store;
+mod time;
+
+pub use error::{CATALOG, CatalogEntry, Error, ErrorKind, Result, Retry};
+pub use id::{
+    BranchId, CheckpointId, EffectId, IdSource, LogName, MAX_ID_BYTES, MessageId, Namespace, OwnerId, RegisterKey,
+    RunId, SessionId, SessionKey, WaitId, file_name,
+};
+pub use journal::{
+    CheckpointInfo, DeletePlan, EXPORT_VERSION, Entry, ImportOptions, Journal, PruneResult, Restored, Target,
+    Transferred, VerifyReport,
+};
+pub use json::Json;
+pub use position::{Epoch, Hash, Head, Position, Seq};
+pub use record::{Marks, Record};
+pub use session::{
+    BranchInfo, Cursor, Damage, DamageKind, LeaseInfo, MAX_PAGE, SessionHeader, SessionInfo, SessionPage, SessionQuery,
+};
+pub use state::{
+    EffectState, LogDiff, RegisterChange, RegisterDiff, RunInfo, State, StateDiff, WaitState,
+};
+pub use status::Status;
+pub use store::{
+    Append, Appended, Base, Capabilities, Decided, Fork, FramePage, Lease, LeaseAction, LeaseRequest, MAX_FRAMES,
+    NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Section, Slot, Store, StoreExt, already_running, fenced,
+};
+pub use time::{Clock, Timestamp};

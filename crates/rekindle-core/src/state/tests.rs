@@ -1,0 +1,226 @@
+//! The fold, the diff and compaction over arbitrary histories.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::position::Hash;
+use crate::record::*;
+
+fn log() -> LogName {
+    LogName::new("messages").unwrap()
+}
+
+fn effect(n: u8) -> EffectId {
+    EffectId::new(format!("e{n}")).unwrap()
+}
+
+fn wait(n: u8) -> WaitId {
+    WaitId::new(format!("w{n}")).unwrap()
+}
+
+fn run(n: u8) -> crate::id::RunId {
+    crate::id::RunId::new(format!("r{n}")).unwrap()
+}
+
+fn intent(n: u8) -> Record {
+    EffectIntent {
+        effect: effect(n),
+        kind: EffectKind::Tool,
+        name: "t".into(),
+        version: None,
+        arguments_hash: Hash::of(&[n]),
+        arguments: None,
+        attempt: 1,
+        idempotency_key: "k".into(),
+        policy: InDoubtPolicy::Ask,
+        run: None,
+        step: None,
+        child: None,
+        extra: Extra::new(),
+    }
+    .into()
+}
+
+fn outcome(n: u8, status: OutcomeStatus) -> Record {
+    EffectOutcome {
+        effect: effect(n),
+        attempt: 1,
+        status,
+        value: Some(Json::from(format!("result {n}").as_str())),
+        error: None,
+        duration_micros: 0,
+        usage: Usage::default(),
+        synthetic: false,
+        extra: Extra::new(),
+    }
+    .into()
+}
+
+/// Any record, whether or not it can follow the ones before it.
+pub(crate) fn any_record() -> impl Strategy<Value = Record> {
+    let n = 0u8..4;
+    let small = (n.clone(), 0u32..1_000);
+    prop_oneof![
+        small.clone().prop_map(|(_, v)| LogAppend::new(log(), vec![Json::from(v.to_string().as_str())]).into()),
+        small.clone().prop_map(|(n, v)| {
+            RegisterSet::new(RegisterKey::new(format!("k{n}")).unwrap(), Json::parse(format!("{{\"v\":[{v}]}}")).unwrap()).into()
+        }),
+        n.clone().prop_map(|n| RegisterUnset::new(RegisterKey::new(format!("k{n}")).unwrap()).into()),
+        n.clone().prop_map(intent),
+        n.clone().prop_map(|n| outcome(n, OutcomeStatus::Ok)),
+        n.clone().prop_map(|n| outcome(n, OutcomeStatus::InfraError)),
+        n.clone().prop_map(|n| EffectPartial { effect: effect(n), attempt: 1, value: Json::from("p"), extra: Extra::new() }.into()),
+        (n.clone(), n.clone()).prop_map(|(a, b)| LogAppendOutcomes::new(log(), vec![effect(a), effect(b)]).into()),
+        small.clone().prop_map(|(n, v)| Checkpoint::new(crate::id::CheckpointId::new(format!("c{n}-{v}")).unwrap()).into()),
+        (n.clone(), any::<bool>()).prop_map(|(n, resume)| RunStarted {
+            run: run(n),
+            executor: "agent".into(),
+            continues: resume.then(|| run(0)),
+            fingerprint: None,
+            durability: Durability::Async,
+            weakened: Vec::new(),
+            extra: Extra::new(),
+        }.into()),
+        n.clone().prop_map(|n| RunEnded {
+            run: run(n),
+            outcome: RunOutcome::Idle,
+            reason: String::new(),
+            code: None,
+            extra: Extra::new(),
+        }.into()),
+        n.clone().prop_map(|n| RunState { run: run(n), state: RunStateKind::Waiting, extra: Extra::new() }.into()),
+        n.clone().prop_map(|n| WaitOpened {
+            wait: wait(n),
+            kind: WaitKind::Question,
+            prompt: String::new(),
+            effect: None,
+            arguments: None,
+            digest: None,
+            schema: None,
+            approvals: 1,
+            remind_at: None,
+            expires_at: None,
+            default: None,
+            run: None,
+            extra: Extra::new(),
+        }.into()),
+        n.clone().prop_map(|n| WaitClosed {
+            wait: wait(n),
+            reason: WaitCloseReason::Answered,
+            value: None,
+            extra: Extra::new(),
+        }.into()),
+        (0u64..4, 0u64..3).prop_map(|(at, remove)| LogSplice::new(log(), at, remove, vec![Json::from("s")]).into()),
+        (0u64..9).prop_map(|n| InboxTaken { through: Seq(n), extra: Extra::new() }.into()),
+        n.prop_map(|n| Record::Unknown(Unknown { tag: format!("future_{n}"), body: Json::null() })),
+    ]
+}
+
+/// Histories whose every record can follow the ones before it.
+pub(crate) fn any_history() -> impl Strategy<Value = Vec<Record>> {
+    proptest::collection::vec(any_record(), 0..80).prop_map(|records| {
+        let mut state = State::default();
+        let possible = |state: &mut State, record: &Record| {
+            let mut next = state.clone();
+            let ok = next.apply(record).is_ok();
+            if ok {
+                *state = next;
+            }
+            ok
+        };
+        records.into_iter().filter(|record| possible(&mut state, record)).collect()
+    })
+}
+
+fn fold(records: &[Record]) -> State {
+    let mut state = State::default();
+    records.iter().for_each(|record| state.apply(record).unwrap());
+    state
+}
+
+#[test]
+fn settled_outcomes_reach_the_log_in_call_order_and_share_their_text() {
+    let records = [
+        intent(1),
+        intent(2),
+        outcome(2, OutcomeStatus::Ok),
+        outcome(1, OutcomeStatus::Ok),
+        LogAppendOutcomes::new(log(), vec![effect(1), effect(2)]).into(),
+    ];
+    let state = fold(&records);
+    let texts: Vec<_> = state.log(&log()).iter().map(Json::as_str).collect();
+    assert_eq!(texts, ["\"result 1\"", "\"result 2\""]);
+    let stored = state.effect(&effect(1)).unwrap().outcome.as_ref().unwrap().value.as_ref().unwrap();
+    assert!(state.log(&log())[0].is_shared_with(stored));
+}
+
+#[test]
+fn an_effect_without_a_settling_outcome_is_open() {
+    let state = fold(&[intent(1), intent(2), outcome(2, OutcomeStatus::InfraError), intent(3), outcome(3, OutcomeStatus::ToolError)]);
+    let open: Vec<_> = state.open_effects().map(|effect| effect.intent.effect.as_str()).collect();
+    assert_eq!(open, ["e1", "e2"]);
+}
+
+#[test]
+fn what_cannot_follow_is_an_error() {
+    for record in [
+        outcome(1, OutcomeStatus::Ok),
+        LogAppendOutcomes::new(log(), vec![effect(1)]).into(),
+        LogSplice::new(log(), 1, 0, vec![]).into(),
+        LogSplice::new(log(), u64::MAX, u64::MAX, vec![]).into(),
+    ] {
+        assert_eq!(State::default().apply(&record).unwrap_err().code(), "RK0011", "{record:?}");
+    }
+}
+
+#[test]
+fn differences_read_well() {
+    let set = |key: &str, json: &str| Record::from(RegisterSet::new(RegisterKey::new(key).unwrap(), Json::parse(json).unwrap()));
+    let say = |text: &str| Record::from(LogAppend::new(log(), vec![Json::from(text)]));
+    let before = fold(&[say("a"), say("b"), set("loop", r#"{"i":1,"ok":true}"#), set("gone", "1")]);
+    let after = fold(&[say("a"), say("c"), say("d"), set("loop", r#"{"i":2,"ok":true}"#), set("new/key", "[1]")]);
+    let diff = StateDiff::between(&before, &after);
+    assert_eq!(
+        diff.to_string(),
+        "log messages: 1 kept, 1 removed, 2 added\n  - \"b\"\n  + \"c\"\n  + \"d\"\nregister gone: removed\n  - 1\n\
+         register loop: changed\n  ~ /i: 1 → 2\nregister new/key: added\n  + [1]\n"
+    );
+    assert!(StateDiff::between(&before, &before).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn compaction_keeps_the_state(history in any_history()) {
+        let before = fold(&history);
+        let compacted = compact(history.clone(), &HashSet::new()).unwrap();
+        prop_assert!(compacted.len() <= history.len());
+        let after = fold(&compacted);
+        prop_assert_eq!(&before, &after);
+        prop_assert_eq!(compact(compacted.clone(), &HashSet::new()).unwrap(), compacted);
+    }
+
+    #[test]
+    fn a_patch_turns_one_state_into_the_other(a in any_history(), b in any_history()) {
+        let (before, after) = (fold(&a), fold(&b));
+        let patch = StateDiff::between(&before, &after).to_json_patch().unwrap();
+        let mut document = before.to_value().unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+        json_patch::patch(&mut document, &patch).unwrap();
+        let mut expected = after.to_value().unwrap();
+        // A log that only the first state has is emptied, not removed: logs are never removed.
+        for name in document["logs"].as_object().unwrap().keys().cloned().collect::<Vec<_>>() {
+            expected["logs"].as_object_mut().unwrap().entry(name).or_insert_with(|| serde_json::json!([]));
+        }
+        prop_assert_eq!(document, expected);
+    }
+
+    #[test]
+    fn no_record_makes_the_fold_panic(records in proptest::collection::vec(any_record(), 0..60)) {
+        let mut state = State::default();
+        for record in &records {
+            let _ = state.apply(record);
+        }
+    }
+}

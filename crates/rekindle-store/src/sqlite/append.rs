@@ -1,0 +1,145 @@
+//! Appending, inside a transaction of the writer. The common case is one UPDATE that checks head
+//! and lease and moves the head, and one INSERT per frame; only an UPDATE that changes nothing
+//! makes it look closer.
+
+use std::collections::HashMap;
+
+use rekindle_core::codec::Frame;
+use rekindle_core::{
+    Append, Appended, BranchId, Decided, Error, Hash, Section, Seq, SessionKey, Timestamp,
+};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::failure::{Failure, Outcome};
+use super::rows::{FrameRow, find_branch, find_session, header, insert_frames, missing, signed};
+use super::writer::Scope;
+
+/// The most branches whose rows are remembered.
+const REMEMBERED: usize = 8_192;
+
+/// The rows of branches that were written lately. What is remembered may be gone, but is never
+/// another branch: rows of branches are numbered once and for all.
+#[derive(Debug, Default)]
+pub(super) struct BranchCache(HashMap<(SessionKey, BranchId), i64>);
+
+impl BranchCache {
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn remember(&mut self, key: (SessionKey, BranchId), id: i64) {
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        self.0.insert(key, id);
+    }
+}
+
+/// Carries out an append or says why not.
+pub(super) fn append(scope: &mut Scope, append: &Append, rows: &[FrameRow]) -> Outcome<Appended> {
+    let now = scope.clock.now();
+    let key = (append.session.clone(), append.branch.clone());
+    let known = scope.branches.0.get(&key).copied();
+    if let Some(id) = known
+        && move_head(&scope.connection, id, append, now)?
+    {
+        return complete(scope, id, append, rows);
+    }
+    let Some(id) = find_branch(&scope.connection, &append.session, &append.branch)? else {
+        scope.branches.0.remove(&key);
+        return Err(absent(scope, append, now)?.into());
+    };
+    scope.branches.remember(key, id);
+    if known != Some(id) && move_head(&scope.connection, id, append, now)? {
+        return complete(scope, id, append, rows);
+    }
+    explain(scope, id, append, now)
+}
+
+/// The conditions are those of [`Append::decide`] for an append that is new.
+fn move_head(connection: &Connection, id: i64, append: &Append, now: Timestamp) -> rusqlite::Result<bool> {
+    let (head, expected) = (append.head(), append.expected);
+    let status = append.status.map(|status| status.as_str());
+    let (seq, expected_seq, now_number) = (signed(head.seq.0), signed(expected.seq.0), signed(now.0));
+    let changed = match append.fence {
+        Some(epoch) => {
+            let until = append.renew.map(|ttl| signed(now.plus(ttl).0));
+            let mut statement = connection.prepare_cached(
+                "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
+                     lease_expires = coalesce(?5, lease_expires)
+                 WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3",
+            )?;
+            let epoch = signed(epoch.0);
+            statement.execute(params![seq, head.hash.0, now_number, status, until, id, expected_seq, expected.hash.0, epoch])?
+        }
+        None => connection
+            .prepare_cached(
+                "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status)
+                 WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL OR lease_expires <= ?3)",
+            )?
+            .execute(params![seq, head.hash.0, now_number, status, id, expected_seq, expected.hash.0])?,
+    };
+    Ok(changed == 1)
+}
+
+fn complete(scope: &Scope, id: i64, append: &Append, rows: &[FrameRow]) -> Outcome<Appended> {
+    insert_frames(&scope.connection, id, Section::History, rows)?;
+    if append.describe.is_some() || append.sealed.is_some() {
+        describe(&scope.connection, append)?;
+    }
+    Ok(Appended { head: append.head() })
+}
+
+/// Says why the head could not be moved.
+fn explain(scope: &Scope, id: i64, append: &Append, now: Timestamp) -> Outcome<Appended> {
+    let Some(found) = find_session(&scope.connection, &append.session, now)? else {
+        return Err(missing(&append.session, "append").into());
+    };
+    let info = found.info.branch(&append.branch).map_err(|error| append.error(error))?;
+    let stored = |seq| stored_hash(&scope.connection, id, seq).map_err(|error| Failure::from(error).into_error(&scope.path));
+    match append.decide(info, now, stored)? {
+        Decided::Repeated(appended) => Ok(appended),
+        Decided::Fresh => {
+            let message = format!("branch `{}` could not be moved although nothing stands against it", append.branch);
+            Err(append.error(Error::corrupt(message)).into())
+        }
+    }
+}
+
+fn absent(scope: &Scope, append: &Append, now: Timestamp) -> Outcome<Error> {
+    let found = find_session(&scope.connection, &append.session, now)?;
+    Ok(match found.map(|found| found.info.branch(&append.branch).map(drop)) {
+        Some(Err(error)) => append.error(error),
+        _ => missing(&append.session, "append"),
+    })
+}
+
+fn stored_hash(connection: &Connection, branch: i64, last: Seq) -> rusqlite::Result<Option<Hash>> {
+    let body: Option<Vec<u8>> = connection
+        .prepare_cached("SELECT body FROM frames WHERE branch = ?1 AND section = 0 AND last = ?2")?
+        .query_row(params![branch, signed(last.0)], |row| row.get(0))
+        .optional()?;
+    // A damaged frame is not the caller's frame.
+    Ok(body.and_then(|body| Frame::from_bytes(body.into()).ok()).map(|frame| frame.hash))
+}
+
+fn describe(connection: &Connection, append: &Append) -> Outcome<()> {
+    let key = &append.session;
+    let (id, text): (i64, String) = connection
+        .prepare_cached("SELECT id, header FROM sessions WHERE namespace = ?1 AND session = ?2")?
+        .query_row([key.namespace.as_str(), key.id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut header = header(key, &text).map_err(|detail| append.error(Error::corrupt(detail)))?;
+    if let Some(change) = &append.describe {
+        header.apply(change);
+    }
+    if let Some(sealed) = &append.sealed {
+        header.sealed = Some(sealed.clone());
+    }
+    let text = serde_json::to_string(&header)
+        .map_err(|error| append.error(Error::invalid("the header cannot be written").because(error)))?;
+    connection
+        .prepare_cached("UPDATE sessions SET search = ?2, header = ?3 WHERE id = ?1")?
+        .execute(params![id, header.search_text(), text])?;
+    Ok(())
+}

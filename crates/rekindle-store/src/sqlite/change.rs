@@ -1,0 +1,185 @@
+//! Everything that writes but appending: creating, forking, leasing, removing. Each runs inside
+//! a transaction of the writer, on the session as it is there.
+
+use rekindle_core::{
+    BranchId, BranchInfo, Epoch, Error, ErrorKind, Fork, Head, Lease, LeaseRequest, NewSession, Removal, Removed,
+    Section, Seq, SessionInfo, SessionKey, Status, Timestamp,
+};
+use rusqlite::{Connection, params};
+
+use super::failure::Outcome;
+use super::rows::{FrameRow, StoredSession, find_session, insert_branch, insert_frames, missing, section_number, signed};
+use super::writer::Scope;
+
+/// Creates a session; `parts` are the frames of its base.
+pub(super) fn create(scope: &mut Scope, new: &NewSession, parts: &[FrameRow]) -> Outcome<SessionInfo> {
+    let (now, connection, key) = (scope.clock.now(), &scope.connection, &new.header.key);
+    if find_session(connection, key, now)?.is_some() {
+        return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already").into());
+    }
+    let created_at = new.created_at.unwrap_or(now);
+    let session = insert_session(connection, new, created_at)?;
+    let genesis = Head { seq: Seq::ZERO, hash: new.header.genesis };
+    let base = new.base.as_ref().map(|base| base.head);
+    let main = first_branch(BranchId::main(), base.unwrap_or(genesis), base, created_at);
+    let main = insert_branch(connection, session, &main)?;
+    insert_frames(connection, main, Section::Base, parts)?;
+    insert_branch(connection, session, &first_branch(BranchId::inbox(), genesis, None, created_at))?;
+    set_current(connection, session, main)?;
+    stored(find_session(connection, key, now)?).map(|found| found.info)
+}
+
+/// Starts a branch; `parts` are the frames of its base.
+pub(super) fn fork(scope: &mut Scope, fork: &Fork, parts: &[FrameRow]) -> Outcome<BranchInfo> {
+    let (now, connection) = (scope.clock.now(), &scope.connection);
+    let found = existing(connection, &fork.session, "fork", now)?;
+    if let Some(existing) = fork.decide(&found.info)? {
+        return Ok(existing);
+    }
+    let info = fork.branch_info(now);
+    let branch = insert_branch(connection, found.id, &info)?;
+    insert_frames(connection, branch, Section::Base, parts)?;
+    Ok(info)
+}
+
+/// Carries out a request about a lease.
+pub(super) fn lease(scope: &mut Scope, request: &LeaseRequest) -> Outcome<Lease> {
+    let (now, connection) = (scope.clock.now(), &scope.connection);
+    let mut found = existing(connection, &request.session, "lease", now)?;
+    let current = found.info.current.clone();
+    let lease = request.decide(&mut found.info, now)?;
+    let branch = found.info.branch(&request.branch)?;
+    let id = stored(found.branch_id(&request.branch))?;
+    connection
+        .prepare_cached(
+            "UPDATE branches SET epoch = ?2, lease_owner = ?3, lease_epoch = ?4, lease_expires = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            id,
+            signed(branch.epoch.0),
+            branch.lease.as_ref().map(|lease| lease.owner.as_str()),
+            branch.lease.as_ref().map(|lease| signed(lease.epoch.0)),
+            branch.lease.as_ref().map(|lease| signed(lease.expires_at.0)),
+        ])?;
+    if found.info.current != current {
+        set_current(connection, found.id, id)?;
+    }
+    Ok(lease)
+}
+
+/// Removes; `parts` are the frames that stand in the place of history.
+pub(super) fn remove(scope: &mut Scope, removal: &Removal, parts: &[FrameRow]) -> Outcome<Removed> {
+    let (now, connection) = (scope.clock.now(), &scope.connection);
+    let Some(found) = find_session(connection, removal.session(), now)? else {
+        return match removal {
+            Removal::History { session, .. } => Err(missing(session, "remove").into()),
+            _ => Ok(Removed::default()),
+        };
+    };
+    if !removal.decide(&found.info, now)? {
+        return Ok(Removed::default());
+    }
+    let before = match removal {
+        Removal::Session { .. } => remove_session(connection, &found)?,
+        Removal::Branch { branch, .. } => remove_branch(connection, stored(found.branch_id(branch))?)?,
+        Removal::History { branch, base, .. } => {
+            let id = stored(found.branch_id(branch))?;
+            let removed = remove_frames(connection, id, base.head.seq)?;
+            insert_frames(connection, id, Section::Base, parts)?;
+            connection
+                .prepare_cached("UPDATE branches SET base_seq = ?2, base_hash = ?3 WHERE id = ?1")?
+                .execute(params![id, signed(base.head.seq.0), base.head.hash.0])?;
+            removed
+        }
+    };
+    Ok(Removed {
+        frames: before.frames.saturating_sub(parts.len() as u64),
+        bytes: before.bytes.saturating_sub(FrameRow::bytes(parts) as u64),
+    })
+}
+
+fn existing(connection: &Connection, key: &SessionKey, operation: &'static str, now: Timestamp) -> Outcome<StoredSession> {
+    find_session(connection, key, now)?.ok_or_else(|| missing(key, operation).into())
+}
+
+/// What the same transaction has just seen or written.
+fn stored<T>(found: Option<T>) -> Outcome<T> {
+    found.ok_or_else(|| Error::corrupt("a row is not found although it is there").into())
+}
+
+fn insert_session(connection: &Connection, new: &NewSession, created_at: Timestamp) -> Outcome<i64> {
+    let header = &new.header;
+    let text = serde_json::to_string(header)
+        .map_err(|error| Error::invalid("the header cannot be written").because(error))?;
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO sessions (namespace, session, agent, parent_namespace, parent_session, search, header, created_at,
+             current_branch)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)",
+    )?;
+    Ok(statement.insert(params![
+        header.key.namespace.as_str(),
+        header.key.id.as_str(),
+        header.agent,
+        header.parent.as_ref().map(|parent| parent.namespace.as_str()),
+        header.parent.as_ref().map(|parent| parent.id.as_str()),
+        header.search_text(),
+        text,
+        signed(created_at.0),
+    ])?)
+}
+
+fn set_current(connection: &Connection, session: i64, branch: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("UPDATE sessions SET current_branch = ?2 WHERE id = ?1")?;
+    statement.execute([session, branch]).map(drop)
+}
+
+fn first_branch(branch: BranchId, head: Head, base: Option<Head>, at: Timestamp) -> BranchInfo {
+    BranchInfo {
+        branch,
+        parent: None,
+        head,
+        base,
+        status: Status::Idle,
+        created_at: at,
+        updated_at: at,
+        epoch: Epoch(0),
+        lease: None,
+    }
+}
+
+fn remove_session(connection: &Connection, found: &StoredSession) -> Outcome<Removed> {
+    let mut removed = Removed::default();
+    for branch in &found.branch_ids {
+        let of_branch = remove_branch(connection, *branch)?;
+        removed.frames += of_branch.frames;
+        removed.bytes += of_branch.bytes;
+    }
+    connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([found.id])?;
+    Ok(removed)
+}
+
+fn remove_branch(connection: &Connection, branch: i64) -> Outcome<Removed> {
+    let removed = remove_frames(connection, branch, Seq::MAX)?;
+    connection.prepare_cached("DELETE FROM branches WHERE id = ?1")?.execute([branch])?;
+    Ok(removed)
+}
+
+/// Removes the base of a branch and its history up to and including `through`.
+fn remove_frames(connection: &Connection, branch: i64, through: Seq) -> Outcome<Removed> {
+    let mut removed = Removed::default();
+    for (section, last) in [(Section::History, through), (Section::Base, Seq::MAX)] {
+        let values = params![branch, section_number(section), signed(last.0)];
+        let (frames, bytes): (i64, i64) = connection
+            .prepare_cached(
+                "SELECT count(*), coalesce(sum(length(body)), 0) FROM frames
+                 WHERE branch = ?1 AND section = ?2 AND last <= ?3",
+            )?
+            .query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        connection
+            .prepare_cached("DELETE FROM frames WHERE branch = ?1 AND section = ?2 AND last <= ?3")?
+            .execute(values)?;
+        removed.frames += frames.unsigned_abs();
+        removed.bytes += bytes.unsigned_abs();
+    }
+    Ok(removed)
+}

@@ -1,0 +1,240 @@
+//! Rows to the types of the contract and back.
+
+use std::str::FromStr;
+
+use bytes::Bytes;
+use rekindle_core::codec::Frame;
+use rekindle_core::{
+    BranchId, BranchInfo, Damage, DamageKind, Epoch, Error, Hash, Head, LeaseInfo, Namespace, OwnerId, Position,
+    Section, Seq, SessionHeader, SessionId, SessionInfo, SessionKey, Status, Timestamp,
+};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::failure::Outcome;
+
+/// A frame as a row, made by the caller so that the writer need not.
+#[derive(Clone, Debug)]
+pub(super) struct FrameRow {
+    first: Seq,
+    last: Seq,
+    marks: u8,
+    body: Bytes,
+}
+
+impl FrameRow {
+    /// The rows of `frames`.
+    pub(super) fn all(frames: &[Frame]) -> Vec<Self> {
+        let row = |frame: &Frame| Self {
+            first: frame.first,
+            last: frame.last,
+            marks: frame.marks.0,
+            body: frame.to_bytes(),
+        };
+        frames.iter().map(row).collect()
+    }
+
+    /// The bytes of `rows` together.
+    pub(super) fn bytes(rows: &[Self]) -> usize {
+        rows.iter().map(|row| row.body.len()).sum()
+    }
+}
+
+/// A session with the ids of its rows.
+#[derive(Debug)]
+pub(super) struct StoredSession {
+    /// The row of the session.
+    pub(super) id: i64,
+    /// The rows of its branches, in the order of `info.branches`.
+    pub(super) branch_ids: Vec<i64>,
+    /// Everything else.
+    pub(super) info: SessionInfo,
+}
+
+impl StoredSession {
+    /// The row of a branch.
+    pub(super) fn branch_id(&self, branch: &BranchId) -> Option<i64> {
+        self.info.branches.iter().zip(&self.branch_ids).find(|(info, _)| info.branch == *branch).map(|(_, id)| *id)
+    }
+}
+
+/// The columns [`SessionRow::read`] expects.
+pub(super) const SESSION_COLUMNS: &str = "s.id, s.namespace, s.session, s.created_at, s.current_branch, s.header";
+
+/// A row of `sessions`.
+#[derive(Debug)]
+pub(super) struct SessionRow {
+    id: i64,
+    key: SessionKey,
+    created_at: Timestamp,
+    current_branch: i64,
+    header: String,
+}
+
+impl SessionRow {
+    /// Reads [`SESSION_COLUMNS`].
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            key: SessionKey::new(parsed::<Namespace>(row, 1)?, parsed::<SessionId>(row, 2)?),
+            created_at: Timestamp(unsigned(row, 3)?),
+            current_branch: row.get(4)?,
+            header: row.get(5)?,
+        })
+    }
+
+    /// Adds the branches.
+    pub(super) fn complete(self, connection: &Connection, now: Timestamp) -> rusqlite::Result<StoredSession> {
+        let mut statement = connection.prepare_cached(
+            "SELECT id, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status, created_at,
+                 updated_at, epoch, lease_owner, lease_epoch, lease_expires
+             FROM branches WHERE session = ?1 ORDER BY id",
+        )?;
+        let rows = statement.query_map([self.id], |row| Ok((row.get::<_, i64>(0)?, branch(row)?)))?;
+        let (branch_ids, branches): (Vec<_>, Vec<_>) = rows.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().unzip();
+        let current = branch_ids.iter().position(|id| *id == self.current_branch);
+        let current = current.map_or_else(BranchId::main, |index| branches[index].branch.clone());
+        let (header, damage) = header_or_damage(&self.key, &self.header);
+        let info =
+            SessionInfo { header, created_at: self.created_at, branches, current, observed_at: now, damage: damage.into_iter().collect() };
+        Ok(StoredSession { id: self.id, branch_ids, info })
+    }
+}
+
+/// A session, if it exists.
+pub(super) fn find_session(connection: &Connection, key: &SessionKey, now: Timestamp) -> rusqlite::Result<Option<StoredSession>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT s.id, s.namespace, s.session, s.created_at, s.current_branch, s.header
+         FROM sessions s WHERE s.namespace = ?1 AND s.session = ?2",
+    )?;
+    let row = statement.query_row([key.namespace.as_str(), key.id.as_str()], SessionRow::read).optional()?;
+    row.map(|row| row.complete(connection, now)).transpose()
+}
+
+/// The row of a branch, if it exists.
+pub(super) fn find_branch(connection: &Connection, key: &SessionKey, branch: &BranchId) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached(
+            "SELECT b.id FROM sessions s JOIN branches b ON b.session = s.id
+             WHERE s.namespace = ?1 AND s.session = ?2 AND b.name = ?3",
+        )?
+        .query_row([key.namespace.as_str(), key.id.as_str(), branch.as_str()], |row| row.get(0))
+        .optional()
+}
+
+/// The error about a session that does not exist.
+pub(super) fn missing(session: &SessionKey, operation: &'static str) -> Error {
+    Error::not_found("there is no such session").during(operation).on(session)
+}
+
+/// Adds a branch; its row.
+pub(super) fn insert_branch(connection: &Connection, session: i64, info: &BranchInfo) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached(
+            "INSERT INTO branches (session, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status,
+                 created_at, updated_at, epoch)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .insert(params![
+            session,
+            info.branch.as_str(),
+            info.parent.as_ref().map(|parent| parent.branch.as_str()),
+            info.parent.as_ref().map(|parent| signed(parent.seq.0)),
+            signed(info.head.seq.0),
+            info.head.hash.0,
+            info.base.map(|base| signed(base.seq.0)),
+            info.base.map(|base| base.hash.0),
+            info.status.as_str(),
+            signed(info.created_at.0),
+            signed(info.updated_at.0),
+            signed(info.epoch.0),
+        ])
+}
+
+/// Adds frames behind those that are there.
+pub(super) fn insert_frames(connection: &Connection, branch: i64, section: Section, rows: &[FrameRow]) -> Outcome<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO frames (branch, section, first, last, marks, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for row in rows {
+        let (first, last) = (signed(row.first.0), signed(row.last.0));
+        statement.execute(params![branch, section_number(section), first, last, row.marks, &row.body[..]])?;
+    }
+    Ok(())
+}
+
+/// How a section is stored.
+pub(super) fn section_number(section: Section) -> i64 {
+    match section {
+        Section::History => 0,
+        Section::Base => 1,
+    }
+}
+
+/// SQLite's integers are signed; every number of the contract that matters fits.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The header in `text`, or what is wrong with it.
+pub(super) fn header(key: &SessionKey, text: &str) -> Result<SessionHeader, String> {
+    let header: SessionHeader = serde_json::from_str(text).map_err(|error| format!("the header cannot be read: {error}"))?;
+    if header.key == *key { Ok(header) } else { Err(format!("the header is that of session {}", header.key)) }
+}
+
+// A session whose header is damaged still has a name and records, and can be found and exported.
+fn header_or_damage(key: &SessionKey, text: &str) -> (SessionHeader, Option<Damage>) {
+    match header(key, text) {
+        Ok(header) => (header, None),
+        Err(detail) => {
+            let (first, last) = (Seq::ZERO, Seq::ZERO);
+            let damage = Damage { kind: DamageKind::Header, branch: BranchId::main(), first, last, detail };
+            (SessionHeader::new(key.clone()), Some(damage))
+        }
+    }
+}
+
+fn branch(row: &Row<'_>) -> rusqlite::Result<BranchInfo> {
+    let parent = match optional_parsed::<BranchId>(row, 2)? {
+        Some(branch) => Some(Position::new(branch, Seq(unsigned(row, 3)?))),
+        None => None,
+    };
+    let base = match row.get::<_, Option<[u8; 32]>>(7)? {
+        Some(hash) => Some(Head { seq: Seq(unsigned(row, 6)?), hash: Hash(hash) }),
+        None => None,
+    };
+    let lease = match optional_parsed::<OwnerId>(row, 12)? {
+        Some(owner) => {
+            Some(LeaseInfo { owner, epoch: Epoch(unsigned(row, 13)?), expires_at: Timestamp(unsigned(row, 14)?) })
+        }
+        None => None,
+    };
+    Ok(BranchInfo {
+        branch: parsed(row, 1)?,
+        parent,
+        head: Head { seq: Seq(unsigned(row, 4)?), hash: Hash(row.get(5)?) },
+        base,
+        status: parsed::<Status>(row, 8)?,
+        created_at: Timestamp(unsigned(row, 9)?),
+        updated_at: Timestamp(unsigned(row, 10)?),
+        epoch: Epoch(unsigned(row, 11)?),
+        lease,
+    })
+}
+
+fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let number: i64 = row.get(column)?;
+    u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
+}
+
+fn parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    parse(row.get_ref(column)?.as_str()?, column)
+}
+
+fn optional_parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+    row.get_ref(column)?.as_str_or_null()?.map(|text| parse(text, column)).transpose()
+}
+
+fn parse<T: FromStr<Err = Error>>(text: &str, column: usize) -> rusqlite::Result<T> {
+    text.parse().map_err(|error: Error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))
+}

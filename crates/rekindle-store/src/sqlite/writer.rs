@@ -1,0 +1,209 @@
+//! The writer: one thread, one connection, group commit. Whatever waits when a transaction
+//! begins goes into it, and nobody is answered before it is durable.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rekindle_core::{Clock, Error, Result, SessionKey};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::append::BranchCache;
+use super::failure::{Failure, Outcome, database_error, is_busy};
+use super::schema::{Settings, patiently};
+
+/// The most work one transaction takes in.
+const GROUP_JOBS: usize = 512;
+const GROUP_BYTES: usize = 16 << 20;
+
+/// Pages given back to the file system between two groups.
+const VACUUM_PAGES: i64 = 512;
+/// How long the log may wait for readers when space is given back.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What work inside a transaction has at hand.
+pub(super) struct Scope {
+    pub(super) connection: Connection,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) path: PathBuf,
+    pub(super) branches: BranchCache,
+}
+
+/// Something to do in a transaction. It may be run again if the transaction was lost.
+pub(super) trait Job: Send {
+    /// The bytes it brings along.
+    fn bytes(&self) -> usize;
+    /// Does it and keeps the outcome; only failures of the database come back.
+    fn run(&mut self, scope: &mut Scope) -> rusqlite::Result<()>;
+    /// Whether it was carried out and left pages that nobody needs.
+    fn freed_space(&self) -> bool;
+    /// Answers with the outcome. The transaction is durable.
+    fn finish(self: Box<Self>);
+    /// Answers that the transaction was lost.
+    fn fail(self: Box<Self>, error: Error);
+}
+
+/// A job with a caller who waits for its outcome.
+pub(super) struct Call<T> {
+    pub(super) operation: &'static str,
+    pub(super) session: SessionKey,
+    /// The bytes it brings along.
+    pub(super) bytes: usize,
+    /// Whether it may be refused after it began to write.
+    pub(super) guarded: bool,
+    /// Whether it leaves pages that nobody needs.
+    pub(super) frees_space: bool,
+    pub(super) work: Box<dyn FnMut(&mut Scope) -> Outcome<T> + Send>,
+    pub(super) reply: oneshot::Sender<Result<T>>,
+    pub(super) outcome: Option<Result<T>>,
+}
+
+impl<T: Send> Job for Call<T> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn run(&mut self, scope: &mut Scope) -> rusqlite::Result<()> {
+        if self.guarded {
+            scope.execute("SAVEPOINT job")?;
+        }
+        let outcome = match (self.work)(scope) {
+            Ok(value) => Ok(value),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Database(error)) => return Err(error),
+        };
+        if self.guarded {
+            if outcome.is_err() {
+                scope.execute("ROLLBACK TO job")?;
+            }
+            scope.execute("RELEASE job")?;
+        }
+        self.outcome = Some(outcome);
+        Ok(())
+    }
+
+    fn freed_space(&self) -> bool {
+        self.frees_space && self.outcome.as_ref().is_some_and(Result::is_ok)
+    }
+
+    fn finish(mut self: Box<Self>) {
+        if let Some(outcome) = self.outcome.take() {
+            let outcome = outcome.map_err(|error| error.during(self.operation).on(&self.session));
+            // A caller that no longer waits is none of the writer's business.
+            let _ = self.reply.send(outcome);
+        }
+    }
+
+    fn fail(self: Box<Self>, error: Error) {
+        let _ = self.reply.send(Err(error.during(self.operation).on(&self.session)));
+    }
+}
+
+impl Scope {
+    fn execute(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+/// The thread's state.
+pub(super) struct Writer {
+    scope: Scope,
+    settings: Settings,
+}
+
+impl Writer {
+    /// A writer over a connection that was opened for it.
+    pub(super) fn new(connection: Connection, path: PathBuf, clock: Arc<dyn Clock>, settings: Settings) -> Self {
+        Self { scope: Scope { connection, clock, path, branches: BranchCache::default() }, settings }
+    }
+
+    /// Works until all senders are gone and everything they sent is done.
+    pub(super) fn serve(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+        // Removals are answered once their space was given back, which is done in small steps
+        // so that others need not wait for it.
+        let mut removals: Vec<Box<dyn Job>> = Vec::new();
+        loop {
+            let next = if removals.is_empty() { jobs.blocking_recv() } else { jobs.try_recv().ok() };
+            match next {
+                Some(first) => removals.extend(self.commit(gather(first, &mut jobs))),
+                None if removals.is_empty() => return,
+                None => {}
+            }
+            if !removals.is_empty() && self.give_space_back() {
+                removals.drain(..).for_each(Job::finish);
+            }
+        }
+    }
+
+    /// Commits a group and answers; the removals in it come back unanswered. If the transaction
+    /// is lost, each job gets one of its own, so that none fails for another's sake.
+    fn commit(&mut self, mut group: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+        let Err(error) = self.attempt(&mut group) else {
+            let (removals, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.freed_space());
+            others.into_iter().for_each(Job::finish);
+            return removals;
+        };
+        // A lock that was not to be had for the group is not to be had for its parts.
+        if group.len() == 1 || is_busy(&error) {
+            let error = database_error(&self.scope.path, error);
+            group.into_iter().for_each(|job| job.fail(error.duplicate()));
+            return Vec::new();
+        }
+        group.into_iter().flat_map(|job| self.commit(vec![job])).collect()
+    }
+
+    fn attempt(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+        patiently(self.settings.patience, || self.scope.execute("BEGIN IMMEDIATE"))?;
+        let mut results = group.iter_mut().map(|job| job.run(&mut self.scope));
+        let outcome = results.try_for_each(|result| result).and_then(|()| self.scope.execute("COMMIT"));
+        if outcome.is_err() {
+            // SQLite may have rolled back by itself, and then refuses to do it again.
+            let _ = self.scope.execute("ROLLBACK");
+            // Rows it made are gone, and their ids will be given to others.
+            self.scope.branches.clear();
+        }
+        outcome
+    }
+
+    /// Takes one step; whether it was the last. That space stays in the file is no failure.
+    fn give_space_back(&self) -> bool {
+        if self.vacuum_step().unwrap_or(false) {
+            return false;
+        }
+        let connection = &self.scope.connection;
+        let _ = connection.busy_timeout(CHECKPOINT_PATIENCE);
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let _ = connection.busy_timeout(self.settings.patience);
+        true
+    }
+
+    /// Cuts off some free pages; whether there are more.
+    fn vacuum_step(&self) -> rusqlite::Result<bool> {
+        let free = || self.scope.connection.pragma_query_value(None, "freelist_count", |row| row.get::<_, i64>(0));
+        let before = free()?;
+        if before == 0 {
+            return Ok(false);
+        }
+        // Each row that is stepped over is one page.
+        let sql = format!("PRAGMA incremental_vacuum({VACUUM_PAGES})");
+        let mut statement = self.scope.connection.prepare_cached(&sql)?;
+        let mut pages = statement.query([])?;
+        while pages.next()?.is_some() {}
+        drop(pages);
+        let after = free()?;
+        Ok(after > 0 && after < before)
+    }
+}
+
+/// The first job and what waits behind it, as much as one transaction takes.
+fn gather(first: Box<dyn Job>, jobs: &mut mpsc::Receiver<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+    let mut bytes = first.bytes();
+    let mut group = vec![first];
+    while group.len() < GROUP_JOBS && bytes < GROUP_BYTES {
+        let Ok(job) = jobs.try_recv() else { break };
+        bytes += job.bytes();
+        group.push(job);
+    }
+    group
+}
