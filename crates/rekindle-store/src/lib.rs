@@ -7,17 +7,26 @@
 //! | `sqlite:./rekindle.db` | `SqliteStore` | `sqlite` |
 
 #[cfg(feature = "files")]
-mod files;
+#[doc(hidden)]
+pub mod files;
+mod faulty;
 mod memory;
+mod metered;
+mod open;
 mod options;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system;
+mod writer;
 
 #[cfg(feature = "files")]
-// pub use files::FileStore;
+pub use files::FileStore;
+pub use faulty::{Fault, FaultPlan, FaultyStore};
 pub use memory::MemoryStore;
+pub use metered::{MeteredStore, Observation, StoreObserver};
+pub use open::open;
 pub use options::StoreOptions;
 #[cfg(feature = "sqlite")]
-// pub use sqlite::SqliteStore;
+pub use sqlite::SqliteStore;
 pub use system::{SystemClock, system_ids};
+pub use writer::{BranchWriter, WriterOptions};

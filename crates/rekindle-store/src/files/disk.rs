@@ -65,7 +65,7 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     fn unlock(&self) -> io::Result<()>;
 }
 
-impl dyn DiskFile {
+impl dyn DiskFile + '_ {
     /// Reads exactly `len` bytes at `offset`.
     pub(super) fn read_exact_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];

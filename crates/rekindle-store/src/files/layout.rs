@@ -65,7 +65,11 @@ impl Layout {
                 let file = StoreFile { format: "rekindle file store".into(), layout: LAYOUT };
                 let mut text = serde_json::to_vec(&file).expect("a struct of plain fields is always JSON");
                 text.push(b'\n');
-                self.replace(&path, &text)?;
+                // Another process may have made the store at the same moment.
+                if let Err(error) = self.replace(&path, &text) {
+                    let bytes = self.read_small(&path)?.ok_or(error)?;
+                    check_layout(&bytes, &path)?;
+                }
             }
             None => {
                 let message = format!("there is no store at {}", self.root.display());

@@ -5,9 +5,7 @@
 use std::collections::HashMap;
 
 use rekindle_core::codec::Frame;
-use rekindle_core::{
-    Append, Appended, BranchId, Decided, Error, Hash, Section, Seq, SessionKey, Timestamp,
-};
+use rekindle_core::{Append, Appended, BranchId, Decided, Error, Hash, Section, Seq, SessionKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::failure::{Failure, Outcome};
@@ -71,7 +69,17 @@ fn move_head(connection: &Connection, id: i64, append: &Append, now: Timestamp) 
                  WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3",
             )?;
             let epoch = signed(epoch.0);
-            statement.execute(params![seq, head.hash.0, now_number, status, until, id, expected_seq, expected.hash.0, epoch])?
+            statement.execute(params![
+                seq,
+                head.hash.0,
+                now_number,
+                status,
+                until,
+                id,
+                expected_seq,
+                expected.hash.0,
+                epoch
+            ])?
         }
         None => connection
             .prepare_cached(
@@ -97,7 +105,8 @@ fn explain(scope: &Scope, id: i64, append: &Append, now: Timestamp) -> Outcome<A
         return Err(missing(&append.session, "append").into());
     };
     let info = found.info.branch(&append.branch).map_err(|error| append.error(error))?;
-    let stored = |seq| stored_hash(&scope.connection, id, seq).map_err(|error| Failure::from(error).into_error(&scope.path));
+    let stored =
+        |seq| stored_hash(&scope.connection, id, seq).map_err(|error| Failure::from(error).into_error(&scope.path));
     match append.decide(info, now, stored)? {
         Decided::Repeated(appended) => Ok(appended),
         Decided::Fresh => {
@@ -138,8 +147,10 @@ fn describe(connection: &Connection, append: &Append) -> Outcome<()> {
     }
     let text = serde_json::to_string(&header)
         .map_err(|error| append.error(Error::invalid("the header cannot be written").because(error)))?;
-    connection
-        .prepare_cached("UPDATE sessions SET search = ?2, header = ?3 WHERE id = ?1")?
-        .execute(params![id, header.search_text(), text])?;
+    connection.prepare_cached("UPDATE sessions SET search = ?2, header = ?3 WHERE id = ?1")?.execute(params![
+        id,
+        header.search_text(),
+        text
+    ])?;
     Ok(())
 }

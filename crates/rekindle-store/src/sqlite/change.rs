@@ -8,7 +8,9 @@ use rekindle_core::{
 use rusqlite::{Connection, params};
 
 use super::failure::Outcome;
-use super::rows::{FrameRow, StoredSession, find_session, insert_branch, insert_frames, missing, section_number, signed};
+use super::rows::{
+    FrameRow, StoredSession, find_session, insert_branch, insert_frames, missing, section_number, signed,
+};
 use super::writer::Scope;
 
 /// Creates a session; `parts` are the frames of its base.
@@ -98,7 +100,12 @@ pub(super) fn remove(scope: &mut Scope, removal: &Removal, parts: &[FrameRow]) -
     })
 }
 
-fn existing(connection: &Connection, key: &SessionKey, operation: &'static str, now: Timestamp) -> Outcome<StoredSession> {
+fn existing(
+    connection: &Connection,
+    key: &SessionKey,
+    operation: &'static str,
+    now: Timestamp,
+) -> Outcome<StoredSession> {
     find_session(connection, key, now)?.ok_or_else(|| missing(key, operation).into())
 }
 
@@ -109,8 +116,8 @@ fn stored<T>(found: Option<T>) -> Outcome<T> {
 
 fn insert_session(connection: &Connection, new: &NewSession, created_at: Timestamp) -> Outcome<i64> {
     let header = &new.header;
-    let text = serde_json::to_string(header)
-        .map_err(|error| Error::invalid("the header cannot be written").because(error))?;
+    let text =
+        serde_json::to_string(header).map_err(|error| Error::invalid("the header cannot be written").because(error))?;
     let mut statement = connection.prepare_cached(
         "INSERT INTO sessions (namespace, session, agent, parent_namespace, parent_session, search, header, created_at,
              current_branch)

@@ -111,10 +111,18 @@ mod tests {
 
     #[test]
     fn errors_of_sqlite_get_the_kind_callers_can_act_on() {
-        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_LOCKED, ffi::SQLITE_CANTOPEN, ffi::SQLITE_NOMEM] {
+        for code in
+            [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_LOCKED, ffi::SQLITE_CANTOPEN, ffi::SQLITE_NOMEM]
+        {
             check(code, ErrorKind::StoreUnavailable);
         }
-        for code in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR, ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_READONLY, ffi::SQLITE_READONLY_DIRECTORY] {
+        for code in [
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_IOERR,
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_READONLY,
+            ffi::SQLITE_READONLY_DIRECTORY,
+        ] {
             check(code, ErrorKind::PersistFailed);
         }
         for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_ERROR, ffi::SQLITE_CORRUPT_INDEX] {

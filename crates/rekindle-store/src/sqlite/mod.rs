@@ -29,11 +29,11 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use self::failure::Outcome;
-use self::reader::ReadJob;
+use self::reader::{READERS, ReadJob};
 use self::rows::FrameRow;
 use self::schema::Settings;
 use self::worker::{Worker, stopped};
-use self::writer::{Call, Job, Scope, Writer};
+use self::writer::{Call, Job, Writer};
 use crate::options::StoreOptions;
 
 /// Keeps journals in one SQLite database.
@@ -77,47 +77,153 @@ impl SqliteStore {
     }
 
     fn open_with(path: &Path, options: StoreOptions, settings: Settings) -> Result<Self> {
-        Inner::open(path, options, settings).map(|inner| Self(Arc::new(inner))).map_err(|error| error.during("open store"))
+        Inner::open(path, options, settings)
+            .map(|inner| Self(Arc::new(inner)))
+            .map_err(|error| error.during("open store"))
     }
 
-    async fn write<T: Send + 'static>(&self, request: Request<T>) -> Result<T> {
-        let Request { operation, session, .. } = &request;
+    async fn write<T: Send + 'static>(&self, mut call: Call<T>) -> Result<T> {
+        let (operation, session, path) = (call.operation, call.session.clone(), &self.0.path);
+        let context = |error: Error| error.during(operation).on(&session);
         let Some(writer) = &self.0.writer else {
-            let message = format!("the store was opened read-only: {}", self.0.path.display());
-            return Err(Error::new(ErrorKind::Unsupported, message)
-                .during(operation)
-                .on(session)
-                .hint("open the store for writing"));
+            let message = format!("the store was opened read-only: {}", path.display());
+            return Err(context(Error::new(ErrorKind::Unsupported, message).hint("open the store for writing")));
         };
-        let gone = |error: Error| error.during(operation).on(session);
-        let (reply, answer) = oneshot::channel();
-        let (operation, session) = (*operation, session.clone());
-        let call = Call {
-            operation,
-            session: session.clone(),
-            bytes: request.bytes,
-            guarded: request.guarded,
-            frees_space: request.frees_space,
-            work: request.work,
-            reply,
-            outcome: None,
-        };
-        writer.send(Box::new(call), &self.0.path).await.map_err(gone)?;
-        answer.await.unwrap_or_else(|_| Err(gone(stopped(&self.0.path))))
+        let answer = call.answer();
+        writer.send(Box::new(call), path).await.map_err(context)?;
+        answer.await.unwrap_or_else(|_| Err(context(stopped(path))))
     }
 
-    async fn read<T: Send + 'static>(
+    async fn read_with<T: Send + 'static>(
         &self,
         operation: &'static str,
+        session: Option<&SessionKey>,
         work: impl FnOnce(&Connection, &dyn Clock) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
+        let context = |error: Error| match session {
+            Some(session) => error.during(operation).on(session),
+            None => error.during(operation),
+        };
         let (reply, answer) = oneshot::channel();
         let (path, clock) = (self.0.path.clone(), self.0.clock.clone());
         let job: ReadJob = Box::new(move |connection| {
             let outcome = reader::on_snapshot(connection, |snapshot| work(snapshot, &*clock));
-            let _ = reply.send(outcome.map_err(|failure| failure.into_error(&path).during(operation)));
+            // A caller that no longer waits is none of the reader's business.
+            let _ = reply.send(outcome.map_err(|failure| failure.into_error(&path)));
         });
-        self.0.readers.send(job, &self.0.path).await.map_err(|error| error.during(operation))?;
-        answer.await.unwrap_or_else(|_| Err(stopped(&self.0.path).during(operation)))
+        self.0.readers.send(job, &self.0.path).await.map_err(context)?;
+        answer.await.unwrap_or_else(|_| Err(stopped(&self.0.path))).map_err(context)
+    }
+}
+
+impl Inner {
+    fn open(path: &Path, options: StoreOptions, settings: Settings) -> Result<Self> {
+        let path = schema::locate(path, &options)?;
+        let writer = match options.read_only {
+            true => None,
+            false => {
+                let connection = schema::open_writer(&path, &options, settings)?;
+                let writer = Writer::new(connection, path.clone(), options.clock.clone(), settings);
+                let (mut worker, jobs) = Worker::new();
+                worker.spawn("rekindle-sqlite-writer", move || writer.serve(jobs))?;
+                Some(worker)
+            }
+        };
+        let open = if options.read_only { schema::open_read_only } else { schema::open_reader };
+        let readers = reader::start((0..READERS).map(|_| open(&path, settings)).collect::<Result<_>>()?)?;
+        Ok(Self { path, clock: options.clock, readers, writer })
+    }
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities::new("sqlite").with_durable().with_multi_process()
+}
+
+fn check_frames(frames: &[Frame]) -> Result<()> {
+    let limit = capabilities().max_frame_bytes;
+    for frame in frames {
+        if frame.stored_len() > limit {
+            return Err(Error::limit("frame bytes", frame.stored_len() as u64, limit as u64));
+        }
+        if frame.last > Seq::MAX {
+            return Err(Error::limit("record number", frame.last.0, Seq::MAX.0));
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a base, if there is one.
+fn base_rows(base: Option<&Base>) -> Result<Vec<FrameRow>> {
+    let frames = base.map(|base| &base.frames[..]).unwrap_or_default();
+    check_frames(frames)?;
+    Ok(FrameRow::all(frames))
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        let key = &new.header.key;
+        let rows = base_rows(new.base.as_ref()).map_err(|error| error.during("create").on(key))?;
+        let (new, bytes) = (new.clone(), FrameRow::bytes(&rows));
+        let call = Call::new("create", key, bytes, move |scope| change::create(scope, &new, &rows));
+        self.write(call).await
+    }
+
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        let key = session.clone();
+        self.read_with("open", Some(session), move |snapshot, clock| reader::open(snapshot, &key, clock.now())).await
+    }
+
+    async fn append(&self, append: &Append) -> Result<Appended> {
+        append.check()?;
+        check_frames(&append.frames).map_err(|error| append.error(error))?;
+        let rows = FrameRow::all(&append.frames);
+        let bytes = FrameRow::bytes(&rows);
+        let (key, append) = (&append.session, append.clone());
+        // Only a change of the header can be refused after the head was moved.
+        let guarded = append.describe.is_some() || append.sealed.is_some();
+        let call = Call::new("append", key, bytes, move |scope| append::append(scope, &append, &rows));
+        self.write(if guarded { call } else { call.unguarded() }).await
+    }
+
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
+        read.check()?;
+        let request = read.clone();
+        self.read_with("read", Some(&read.session), move |snapshot, _| reader::read(snapshot, &request)).await
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        query.check()?;
+        let query = query.clone();
+        self.read_with("list", None, move |snapshot, clock| list::list(snapshot, &query, clock.now())).await
+    }
+
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
+        let key = &fork.session;
+        let rows = base_rows(fork.base.as_ref()).map_err(|error| error.during("fork").on(key))?;
+        let (fork, bytes) = (fork.clone(), FrameRow::bytes(&rows));
+        let call = Call::new("fork", key, bytes, move |scope| change::fork(scope, &fork, &rows));
+        self.write(call).await
+    }
+
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        let (key, request) = (&request.session, request.clone());
+        self.write(Call::new("lease", key, 0, move |scope| change::lease(scope, &request))).await
+    }
+
+    async fn remove(&self, removal: &Removal) -> Result<Removed> {
+        let key = removal.session();
+        let base = match removal {
+            Removal::History { base, .. } => Some(base),
+            _ => None,
+        };
+        let rows = base_rows(base).map_err(|error| error.during("remove").on(key))?;
+        let (removal, bytes) = (removal.clone(), FrameRow::bytes(&rows));
+        let call = Call::new("remove", key, bytes, move |scope| change::remove(scope, &removal, &rows));
+        self.write(call.freeing_space()).await
     }
 }

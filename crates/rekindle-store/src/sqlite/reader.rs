@@ -1,6 +1,5 @@
 //! The readers: a few threads with a connection each. Every read sees one snapshot.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -13,7 +12,6 @@ use tokio::sync::mpsc;
 
 use super::failure::{Failure, Outcome};
 use super::rows::{find_branch, find_session, missing, section_number, signed};
-use super::schema::Settings;
 use super::worker::Worker;
 
 /// How many reads go on at once.
@@ -56,12 +54,12 @@ pub(super) fn open(connection: &Connection, key: &SessionKey, now: Timestamp) ->
 
 // The frame that holds `through` may end behind it; frames are read by where they end, so that
 // frame's end is the bound. Which frames have the marks is told by the index alone.
-const OLDEST_FIRST: &str = "SELECT first, last, body FROM frames
+pub(super) const OLDEST_FIRST: &str = "SELECT first, last, body FROM frames
     WHERE branch = ?1 AND section = ?2 AND last >= ?3
         AND last <= coalesce((SELECT min(last) FROM frames WHERE branch = ?1 AND section = ?2 AND last >= ?4), ?4)
         AND (?5 = 0 OR marks & ?5 <> 0)
     ORDER BY last";
-const NEWEST_FIRST: &str = "SELECT first, last, body FROM frames
+pub(super) const NEWEST_FIRST: &str = "SELECT first, last, body FROM frames
     WHERE branch = ?1 AND section = ?2 AND last >= ?3
         AND last <= coalesce((SELECT min(last) FROM frames WHERE branch = ?1 AND section = ?2 AND last >= ?4), ?4)
         AND (?5 = 0 OR marks & ?5 <> 0)
@@ -69,7 +67,9 @@ const NEWEST_FIRST: &str = "SELECT first, last, body FROM frames
 
 /// A page of frames.
 pub(super) fn read(connection: &Connection, read: &ReadFrames) -> Outcome<FramePage> {
-    let Some(branch) = find_branch(connection, &read.session, &read.branch)? else { return Err(absent(connection, read)?) };
+    let Some(branch) = find_branch(connection, &read.session, &read.branch)? else {
+        return Err(absent(connection, read)?);
+    };
     let mut statement = connection.prepare_cached(if read.newest_first { NEWEST_FIRST } else { OLDEST_FIRST })?;
     let section = section_number(read.section);
     let mut rows =
@@ -114,13 +114,4 @@ fn slot(row: &Row<'_>, read: &ReadFrames, first: Seq, last: Seq) -> rusqlite::Re
         Err(error) => damaged(error.kind, error.detail.into_owned()),
     };
     Ok((slot, size))
-}
-
-/// Connections for [`start`].
-pub(super) fn connections(
-    path: &PathBuf,
-    settings: Settings,
-    open: fn(&std::path::Path, Settings) -> rekindle_core::Result<Connection>,
-) -> rekindle_core::Result<Vec<Connection>> {
-    (0..READERS).map(|_| open(path, settings)).collect()
 }

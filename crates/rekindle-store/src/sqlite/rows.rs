@@ -25,12 +25,8 @@ pub(super) struct FrameRow {
 impl FrameRow {
     /// The rows of `frames`.
     pub(super) fn all(frames: &[Frame]) -> Vec<Self> {
-        let row = |frame: &Frame| Self {
-            first: frame.first,
-            last: frame.last,
-            marks: frame.marks.0,
-            body: frame.to_bytes(),
-        };
+        let row =
+            |frame: &Frame| Self { first: frame.first, last: frame.last, marks: frame.marks.0, body: frame.to_bytes() };
         frames.iter().map(row).collect()
     }
 
@@ -95,24 +91,36 @@ impl SessionRow {
         let current = branch_ids.iter().position(|id| *id == self.current_branch);
         let current = current.map_or_else(BranchId::main, |index| branches[index].branch.clone());
         let (header, damage) = header_or_damage(&self.key, &self.header);
-        let info =
-            SessionInfo { header, created_at: self.created_at, branches, current, observed_at: now, damage: damage.into_iter().collect() };
+        let info = SessionInfo {
+            header,
+            created_at: self.created_at,
+            branches,
+            current,
+            observed_at: now,
+            damage: damage.into_iter().collect(),
+        };
         Ok(StoredSession { id: self.id, branch_ids, info })
     }
 }
 
 /// A session, if it exists.
-pub(super) fn find_session(connection: &Connection, key: &SessionKey, now: Timestamp) -> rusqlite::Result<Option<StoredSession>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT s.id, s.namespace, s.session, s.created_at, s.current_branch, s.header
-         FROM sessions s WHERE s.namespace = ?1 AND s.session = ?2",
-    )?;
+pub(super) fn find_session(
+    connection: &Connection,
+    key: &SessionKey,
+    now: Timestamp,
+) -> rusqlite::Result<Option<StoredSession>> {
+    let sql = format!("SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.namespace = ?1 AND s.session = ?2");
+    let mut statement = connection.prepare_cached(&sql)?;
     let row = statement.query_row([key.namespace.as_str(), key.id.as_str()], SessionRow::read).optional()?;
     row.map(|row| row.complete(connection, now)).transpose()
 }
 
 /// The row of a branch, if it exists.
-pub(super) fn find_branch(connection: &Connection, key: &SessionKey, branch: &BranchId) -> rusqlite::Result<Option<i64>> {
+pub(super) fn find_branch(
+    connection: &Connection,
+    key: &SessionKey,
+    branch: &BranchId,
+) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached(
             "SELECT b.id FROM sessions s JOIN branches b ON b.session = s.id
@@ -178,7 +186,8 @@ pub(super) fn signed(number: u64) -> i64 {
 
 /// The header in `text`, or what is wrong with it.
 pub(super) fn header(key: &SessionKey, text: &str) -> Result<SessionHeader, String> {
-    let header: SessionHeader = serde_json::from_str(text).map_err(|error| format!("the header cannot be read: {error}"))?;
+    let header: SessionHeader =
+        serde_json::from_str(text).map_err(|error| format!("the header cannot be read: {error}"))?;
     if header.key == *key { Ok(header) } else { Err(format!("the header is that of session {}", header.key)) }
 }
 

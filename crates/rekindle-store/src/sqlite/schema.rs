@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rekindle_core::{Error, ErrorKind, Result};
-use rusqlite::{Connection, MAIN_DB, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, Transaction, TransactionBehavior};
 
 use super::failure::{database_error, is_busy};
 use crate::options::StoreOptions;
@@ -66,6 +66,8 @@ CREATE TABLE frames (
 CREATE INDEX frames_by_end ON frames (branch, section, last, marks);
 ";
 
+/// What every database begins with.
+const HEADER_BYTES: u64 = 100;
 const PAGE_SIZE: i64 = 8192;
 /// Pages in the log before they are copied into the database.
 const CHECKPOINT_PAGES: i64 = 2_000;
@@ -97,8 +99,13 @@ pub(super) fn locate(path: &Path, options: &StoreOptions) -> Result<PathBuf> {
         return Err(Error::invalid(format!("`{}` is a directory", path.display()))
             .hint(format!("name a file, e.g. `{}`", example.display())));
     }
-    if path.exists() {
-        return Ok(path);
+    if let Ok(file) = path.metadata() {
+        // SQLite takes a file of one byte for an empty one and would write over it.
+        return match file.len() {
+            1..HEADER_BYTES => Err(Error::corrupt(format!("the file is not a database: {}", path.display()))
+                .hint("name another file, or restore this one from a copy; it was not changed")),
+            _ => Ok(path),
+        };
     }
     if options.read_only || !options.create {
         return Err(Error::not_found(format!("there is no database `{}`", path.display()))
@@ -144,16 +151,15 @@ pub(super) fn open_reader(path: &Path, settings: Settings) -> Result<Connection>
 
 /// Opens a connection of a store that never writes, and checks that it can be read.
 pub(super) fn open_read_only(path: &Path, settings: Settings) -> Result<Connection> {
-    let connection = match open_reader(path, settings).and_then(|found| checked(found, path, settings)) {
-        Err(error) if *error.kind() == ErrorKind::StoreUnavailable && is_sealed_off(path) => {
+    match open_reader(path, settings).and_then(|found| checked(found, path, settings)) {
+        Err(error) if log_is_refused(&error) && is_sealed_off(path) => {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
             let unchanging = connect(Path::new(&immutable_uri(path)), flags, settings)
                 .map_err(|error| database_error(path, error))?;
-            checked(unchanging, path, settings)?
+            checked(unchanging, path, settings)
         }
-        other => other?,
-    };
-    Ok(connection)
+        other => other,
+    }
 }
 
 /// Repeats what fails because somebody else holds a lock. SQLite waits by itself in most places,
@@ -182,6 +188,13 @@ fn connect(path: &Path, flags: OpenFlags, settings: Settings) -> rusqlite::Resul
     Ok(connection)
 }
 
+/// Even reading makes files beside the database; whether that is what failed.
+fn log_is_refused(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<rusqlite::Error>());
+    let code = cause.and_then(rusqlite::Error::sqlite_error_code);
+    matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
 /// Without a log beside it and in a place where none can be made, a database cannot change.
 fn is_sealed_off(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
@@ -204,7 +217,8 @@ fn checked(connection: Connection, path: &Path, settings: Settings) -> Result<Co
     match patient_inspection(&connection, path, settings)? {
         0 => Err(Error::not_found(format!("the database has no journal yet: {}", path.display()))),
         version if version < newest_version() => {
-            let message = format!("the schema of {} is of version {version} and must be brought up to date", path.display());
+            let message =
+                format!("the schema of {} is of version {version} and must be brought up to date", path.display());
             Err(Error::new(ErrorKind::Unsupported, message).hint("open the store once for writing"))
         }
         _ => Ok(connection),

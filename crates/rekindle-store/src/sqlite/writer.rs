@@ -44,19 +44,65 @@ pub(super) trait Job: Send {
     fn fail(self: Box<Self>, error: Error);
 }
 
+type Work<T> = Box<dyn FnMut(&mut Scope) -> Outcome<T> + Send>;
+
 /// A job with a caller who waits for its outcome.
 pub(super) struct Call<T> {
     pub(super) operation: &'static str,
     pub(super) session: SessionKey,
-    /// The bytes it brings along.
-    pub(super) bytes: usize,
-    /// Whether it may be refused after it began to write.
-    pub(super) guarded: bool,
-    /// Whether it leaves pages that nobody needs.
-    pub(super) frees_space: bool,
-    pub(super) work: Box<dyn FnMut(&mut Scope) -> Outcome<T> + Send>,
-    pub(super) reply: oneshot::Sender<Result<T>>,
-    pub(super) outcome: Option<Result<T>>,
+    bytes: usize,
+    guarded: bool,
+    frees_space: bool,
+    work: Work<T>,
+    outcome: Option<Result<T>>,
+    reply: Option<oneshot::Sender<Result<T>>>,
+}
+
+impl<T> Call<T> {
+    /// Work on a session that brings along so many bytes.
+    pub(super) fn new(
+        operation: &'static str,
+        session: &SessionKey,
+        bytes: usize,
+        work: impl FnMut(&mut Scope) -> Outcome<T> + Send + 'static,
+    ) -> Self {
+        Self {
+            operation,
+            session: session.clone(),
+            bytes,
+            guarded: true,
+            frees_space: false,
+            work: Box::new(work),
+            outcome: None,
+            reply: None,
+        }
+    }
+
+    /// It writes only once it can no longer be refused, so nothing need be undone.
+    pub(super) fn unguarded(mut self) -> Self {
+        self.guarded = false;
+        self
+    }
+
+    /// It leaves pages that nobody needs.
+    pub(super) fn freeing_space(mut self) -> Self {
+        self.frees_space = true;
+        self
+    }
+
+    /// Where the outcome will arrive.
+    pub(super) fn answer(&mut self) -> oneshot::Receiver<Result<T>> {
+        let (reply, answer) = oneshot::channel();
+        self.reply = Some(reply);
+        answer
+    }
+
+    fn reply(&mut self, outcome: Result<T>) {
+        if let Some(reply) = self.reply.take() {
+            // A caller that no longer waits is none of the writer's business.
+            let _ = reply.send(outcome.map_err(|error| error.during(self.operation).on(&self.session)));
+        }
+    }
 }
 
 impl<T: Send> Job for Call<T> {
@@ -89,14 +135,12 @@ impl<T: Send> Job for Call<T> {
 
     fn finish(mut self: Box<Self>) {
         if let Some(outcome) = self.outcome.take() {
-            let outcome = outcome.map_err(|error| error.during(self.operation).on(&self.session));
-            // A caller that no longer waits is none of the writer's business.
-            let _ = self.reply.send(outcome);
+            self.reply(outcome);
         }
     }
 
-    fn fail(self: Box<Self>, error: Error) {
-        let _ = self.reply.send(Err(error.during(self.operation).on(&self.session)));
+    fn fail(mut self: Box<Self>, error: Error) {
+        self.reply(Err(error));
     }
 }
 
@@ -138,7 +182,7 @@ impl Writer {
 
     /// Commits a group and answers; the removals in it come back unanswered. If the transaction
     /// is lost, each job gets one of its own, so that none fails for another's sake.
-    fn commit(&mut self, mut group: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+    pub(super) fn commit(&mut self, mut group: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
         let Err(error) = self.attempt(&mut group) else {
             let (removals, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.freed_space());
             others.into_iter().for_each(Job::finish);

@@ -1,0 +1,454 @@
+//! One branch: its segments, its end, and how a commit is written behind it.
+//!
+//! What is known of a branch is what `session.json` recorded plus what the lines behind the
+//! recorded head say. Only the last segment is read to know the end; older ones are read when
+//! somebody asks for them, one at a time.
+
+use std::path::PathBuf;
+
+use rekindle_core::{Base, BranchInfo, Damage, DamageKind, Error, Hash, Head, Result, Seq, SessionHeader};
+use serde::{Deserialize, Serialize};
+
+use super::disk::{DiskFile, OpenMode};
+use super::layout::{Layout, absent, base_name, reading, segment_first, segment_name, writing};
+use super::scan::{Finding, Item, Line, Meta, Scan};
+
+/// What `session.json` says of a branch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StoredBranch {
+    /// As it was when the file was written; the head was durable then.
+    pub info: BranchInfo,
+    /// What its first line continues: where it was forked from, or its base.
+    pub start: Head,
+    /// How many parts its base has.
+    #[serde(default)]
+    pub parts: u64,
+}
+
+/// The session's header as it is now.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub header: SessionHeader,
+    /// Whether a line changed it that `session.json` does not know.
+    pub pending: bool,
+}
+
+/// A branch.
+#[derive(Debug)]
+pub(super) struct Branch {
+    pub stored: StoredBranch,
+    /// As it is now.
+    pub info: BranchInfo,
+    pub(super) directory: PathBuf,
+    pub(super) tail: Option<Tail>,
+}
+
+/// What was read of a branch's files.
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// The first record of each segment, in order.
+    pub segments: Vec<Seq>,
+    /// The last segment, if there is one.
+    pub file: Option<Box<dyn DiskFile>>,
+    pub scan: Scan,
+    /// The length the last segment had when it was read.
+    file_len: u64,
+    /// Why nothing may be appended.
+    pub broken: Option<Finding>,
+    /// What was set aside or does not fit, beyond what the scan found.
+    extra: Vec<Finding>,
+    /// Whether there are lines that another process wrote and perhaps did not sync.
+    pub unsynced: bool,
+    /// The older segment that was read last.
+    pub older: Option<(Seq, Box<dyn DiskFile>, Scan)>,
+    /// The base, if it was read.
+    pub base: Option<(Option<Box<dyn DiskFile>>, Scan)>,
+}
+
+/// A commit that was not carried out.
+pub(super) struct NotWritten {
+    pub error: Error,
+    /// From where on the segment may hold bytes that are not durable, if it could not be cut.
+    pub distrusted: Option<(Seq, u64)>,
+}
+
+impl From<Error> for NotWritten {
+    fn from(error: Error) -> Self {
+        Self { error, distrusted: None }
+    }
+}
+
+impl Branch {
+    /// A branch whose files were not looked at yet.
+    pub(super) fn new(stored: StoredBranch, directory: PathBuf) -> Self {
+        Self { info: stored.info.clone(), stored, directory, tail: None }
+    }
+
+    /// The record before the first one that is kept.
+    pub(super) fn floor(&self) -> Seq {
+        self.stored.start.seq
+    }
+
+    /// Takes over what was written since it was last looked at.
+    pub(super) fn refresh(&mut self, layout: &Layout, described: &mut Described) -> Result<()> {
+        let next = self.directory.join(segment_name(self.info.head.seq.next()));
+        let Some(tail) = &mut self.tail else { return self.load(layout, described) };
+        let Some(file) = &tail.file else {
+            return match layout.disk.len(&next) {
+                Err(error) if absent(&error) => Ok(()),
+                _ => self.load(layout, described),
+            };
+        };
+        let len = file.len().map_err(reading(&self.directory))?;
+        if len == tail.file_len {
+            return Ok(());
+        }
+        if len < tail.file_len || !tail.scan.can_extend() || tail.broken.is_some() {
+            return self.load(layout, described);
+        }
+        tail.scan.extend(&**file, len).map_err(reading(&self.directory))?;
+        (tail.file_len, tail.unsynced) = (len, true);
+        tail.broken = tail.scan.broken.clone();
+        let known = self.info.head.seq;
+        for line in tail.scan.lines_after(known) {
+            apply(&mut self.info, described, line);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, layout: &Layout, described: &mut Described) -> Result<()> {
+        let mut segments: Vec<_> = layout.names(&self.directory)?.iter().filter_map(|name| segment_first(name)).collect();
+        segments.sort_unstable();
+        // Where the next segment begins no later than what is kept, a trim did not get to remove this one.
+        let live = self.floor().next();
+        let dead = segments.iter().skip(1).take_while(|first| **first <= live).count();
+        segments.drain(..dead);
+        self.info = self.stored.info.clone();
+        let recorded = self.stored.info.head;
+        let from = segments.partition_point(|first| *first <= recorded.seq.next()).saturating_sub(1);
+        for index in from..segments.len().saturating_sub(1) {
+            let (_, scan) = self.scan_segment(layout, &segments, index)?;
+            scan.lines_after(recorded.seq).for_each(|line| apply(&mut self.info, described, line));
+        }
+        let (file, scan) = match segments.len() {
+            0 => (None, self.close_last(Scan::new(live))),
+            count => {
+                let (file, scan) = self.scan_segment(layout, &segments, count - 1)?;
+                (Some(file), self.close_last(scan))
+            }
+        };
+        let head = self.head_finding(&scan);
+        scan.lines_after(recorded.seq).for_each(|line| apply(&mut self.info, described, line));
+        let file_len = file.as_ref().map_or(Ok(0), |file| file.len()).map_err(reading(&self.directory))?;
+        let unsynced = scan.lines_after(recorded.seq).next().is_some();
+        self.tail = Some(Tail {
+            segments,
+            file,
+            file_len,
+            broken: scan.broken.clone().or(head.clone()),
+            extra: self.set_aside(layout)?.into_iter().chain(head).collect(),
+            unsynced,
+            scan,
+            older: None,
+            base: None,
+        });
+        Ok(())
+    }
+
+    // The recorded head was durable once: if it is not there now, it was lost, not unfinished.
+    fn close_last(&self, mut scan: Scan) -> Scan {
+        let recorded = self.stored.info.head.seq;
+        let ends = scan.last_line().map_or(self.floor(), |line| line.last);
+        if recorded > ends && recorded > self.floor() {
+            scan.close(recorded);
+            let first = ends.next();
+            scan.broken.get_or_insert(Finding { kind: DamageKind::Missing, ..Finding::missing(first, recorded) });
+        }
+        scan
+    }
+
+    fn head_finding(&self, scan: &Scan) -> Option<Finding> {
+        let recorded = self.stored.info.head;
+        match scan.at(recorded.seq) {
+            Some(Item::Line(line)) if recorded.seq > self.floor() => {
+                let fits = line.last == recorded.seq && line.hash == recorded.hash;
+                let detail = "the record is not the one the session knows as a head".into();
+                let finding = Finding { kind: DamageKind::Head, first: recorded.seq, last: recorded.seq, detail };
+                (!fits).then_some(finding)
+            }
+            _ => None,
+        }
+    }
+
+    fn set_aside(&self, layout: &Layout) -> Result<Vec<Finding>> {
+        let names = layout.names(&self.directory.join("quarantine"))?;
+        let found = names.iter().filter_map(|name| {
+            let (seq, _) = name.strip_suffix(".torn")?.split_once('-')?;
+            Some(torn(Seq(seq.parse().ok()?), format!("an unfinished write was set aside as quarantine/{name}")))
+        });
+        Ok(found.collect())
+    }
+
+    /// Opens and reads a segment that is not the last of the branch, or is not known to be.
+    pub(super) fn scan_segment(&self, layout: &Layout, segments: &[Seq], index: usize) -> Result<(Box<dyn DiskFile>, Scan)> {
+        let first = segments[index];
+        let path = self.directory.join(segment_name(first));
+        let file = open_segment(layout, &path).map_err(reading(&path))?;
+        let mut scan = Scan::of(&*file, first).map_err(reading(&path))?;
+        let live = self.floor().next();
+        if index == 0 && first > live {
+            scan.items.insert(0, Item::Damaged(Finding::missing(live, first.previous())));
+        }
+        if let Some(next) = segments.get(index + 1) {
+            scan.close(next.previous());
+        }
+        Ok((file, scan))
+    }
+
+    /// Everything noticed so far.
+    pub(super) fn damage(&self) -> Vec<Damage> {
+        let Some(tail) = &self.tail else { return Vec::new() };
+        let floor = self.floor();
+        let items = tail.scan.items.iter().filter_map(|item| match item {
+            Item::Damaged(finding) if finding.last > floor => Some(finding),
+            _ => None,
+        });
+        let mut damage: Vec<_> = items.chain(&tail.scan.notes).chain(&tail.extra).map(|found| found.on(&self.info.branch)).collect();
+        if tail.scan.torn {
+            let next = self.info.head.seq.next();
+            damage.push(torn(next, "the last write was not finished".into()).on(&self.info.branch));
+        }
+        damage
+    }
+
+    /// Why nothing may be appended, if so.
+    pub(super) fn broken(&self) -> Option<Damage> {
+        self.tail.as_ref()?.broken.as_ref().map(|finding| finding.on(&self.info.branch))
+    }
+
+    /// The files whose length tells whether anything was appended since.
+    pub(super) fn watched(&self) -> (PathBuf, Option<u64>) {
+        let last = self.tail.as_ref().and_then(|tail| Some((*tail.segments.last()?, tail.file_len)));
+        let (first, len) = last.map_or((self.info.head.seq.next(), None), |(first, len)| (first, Some(len)));
+        (self.directory.join(segment_name(first)), len)
+    }
+
+    /// The hash of the frame that ends at `seq`, if there is one.
+    pub(super) fn hash_at(&mut self, layout: &Layout, seq: Seq) -> Result<Option<Hash>> {
+        if seq <= self.floor() {
+            return Ok(None);
+        }
+        let Some(tail) = &self.tail else { return Ok(None) };
+        let index = tail.segments.partition_point(|first| *first <= seq).saturating_sub(1);
+        let (_, scan) = self.segment(layout, index)?;
+        Ok(match scan.at(seq) {
+            Some(Item::Line(line)) if line.last == seq => Some(line.hash),
+            _ => None,
+        })
+    }
+
+    /// Makes durable what another process may have left in memory.
+    pub(super) fn settle(&mut self, layout: &Layout, distrusted: Option<(Seq, u64)>) -> Result<()> {
+        let Some(tail) = self.tail.as_mut().filter(|tail| tail.unsynced || distrusted.is_some()) else { return Ok(()) };
+        if let Some(file) = &tail.file {
+            if let Some((_, from)) = distrusted.filter(|(segment, from)| tail.segments.last() == Some(segment) && *from < tail.scan.good) {
+                // After a failed sync the system may believe that these bytes are on the disk.
+                // Written again, they are synced again.
+                let len = (tail.scan.good - from) as usize;
+                let bytes = file.read_exact_at(from, len).map_err(reading(&self.directory))?;
+                file.write_at(from, &bytes).map_err(writing(&self.directory))?;
+            }
+            file.sync_data().map_err(writing(&self.directory))?;
+            layout.sync_dir(&self.directory)?;
+        }
+        tail.unsynced = false;
+        Ok(())
+    }
+
+    /// Whether a commit of `bytes` begins a new segment behind an older one.
+    pub(super) fn rolls(&self, layout: &Layout, bytes: usize) -> bool {
+        let good = self.tail.as_ref().map_or(0, |tail| tail.scan.good);
+        good > 0 && good + bytes as u64 > layout.segment_bytes
+    }
+
+    /// Begins a new segment with the next commit.
+    pub(super) fn roll(&mut self) {
+        let first = self.info.head.seq.next();
+        if let Some(tail) = &mut self.tail {
+            (tail.file, tail.file_len, tail.scan) = (None, 0, Scan::new(first));
+        }
+    }
+
+    /// Sets an unfinished write aside and cuts it off.
+    pub(super) fn cut_torn(&mut self, layout: &Layout) -> Result<()> {
+        let next = self.info.head.seq.next();
+        let Some(tail) = self.tail.as_mut().filter(|tail| tail.scan.torn) else { return Ok(()) };
+        let Some(file) = &tail.file else { return Ok(()) };
+        let good = tail.scan.good;
+        let bytes = file.read_exact_at(good, (tail.file_len - good) as usize).map_err(reading(&self.directory))?;
+        let quarantine = self.directory.join("quarantine");
+        layout.create_dir(&quarantine)?;
+        let name = format!("{:020}-{}.torn", next.0, Hash::of(&bytes).short());
+        layout.replace(&quarantine.join(&name), &bytes)?;
+        file.truncate(good).and_then(|()| file.sync_data()).map_err(writing(&self.directory))?;
+        tail.extra.push(torn(next, format!("an unfinished write was set aside as quarantine/{name}")));
+        (tail.scan.torn, tail.file_len) = (false, good);
+        Ok(())
+    }
+
+    /// Writes a commit: one write, one sync. `lines` stand where `bytes` will, counted from zero.
+    pub(super) fn commit(
+        &mut self,
+        layout: &Layout,
+        bytes: &[u8],
+        mut lines: Vec<Line>,
+        described: &mut Described,
+    ) -> Result<(), NotWritten> {
+        let first = self.info.head.seq.next();
+        let Some(tail) = &mut self.tail else { return Err(Error::invalid("the branch was not read").into()) };
+        let new = tail.file.is_none();
+        let file = match tail.file.take() {
+            Some(file) => file,
+            None => create_segment(layout, &self.directory, first)?,
+        };
+        let good = tail.scan.good;
+        let mut written = file.write_at(good, bytes).and_then(|()| file.sync_data());
+        if new {
+            written = written.and_then(|()| layout.disk.sync_dir(&self.directory));
+        }
+        if let Err(error) = written {
+            let cut = file.truncate(good).and_then(|()| file.sync_data());
+            let segment = if new { first } else { tail.segments.last().copied().unwrap_or(first) };
+            let distrusted = cut.is_err().then_some((segment, good));
+            return Err(NotWritten { error: writing(&self.directory)(error), distrusted });
+        }
+        if new {
+            tail.segments.push(first);
+        }
+        tail.file = Some(file);
+        tail.file_len = good + bytes.len() as u64;
+        for line in &mut lines {
+            line.offset += good;
+            apply(&mut self.info, described, line);
+        }
+        tail.scan.push(lines, tail.file_len);
+        Ok(())
+    }
+
+    /// Writes the file of a base; it counts once `session.json` names its head.
+    pub(super) fn write_base(layout: &Layout, directory: &std::path::Path, base: &Base) -> Result<()> {
+        let mut bytes = Vec::new();
+        for frame in &base.frames {
+            let line = frame.to_line(None::<Meta>).map_err(|error| Error::invalid("a part of the base cannot be written").because(error))?;
+            bytes.extend(line);
+        }
+        create_directory(layout, directory)?;
+        layout.replace(&directory.join(base_name(base.head)), &bytes)
+    }
+
+    /// Removes files and bytes from before what is kept. May be stopped at any point.
+    pub(super) fn remove_dead(&mut self, layout: &Layout) -> Result<()> {
+        let names = layout.names(&self.directory)?;
+        let live = self.floor().next();
+        let current = self.info.base.map(base_name);
+        let remove = |path: PathBuf| match layout.disk.remove_file(&path) {
+            Err(error) if !absent(&error) => Err(writing(&path)(error)),
+            _ => Ok(()),
+        };
+        self.cut_dead_lines(layout)?;
+        let kept = self.tail.take().map(|tail| tail.segments).unwrap_or_default();
+        for name in &names {
+            let is_dead = match segment_first(name) {
+                Some(first) => first < live && !kept.contains(&first),
+                None => name.starts_with("base-") && Some(name) != current.as_ref(),
+            };
+            if is_dead {
+                remove(self.directory.join(name))?;
+            }
+        }
+        match names.is_empty() {
+            true => Ok(()),
+            false => layout.sync_dir(&self.directory),
+        }
+    }
+
+    /// Rewrites the segment in which dead lines are followed by live ones; forgets it if all are dead.
+    fn cut_dead_lines(&mut self, layout: &Layout) -> Result<()> {
+        let floor = self.floor();
+        let Some(first) = self.tail.as_ref().and_then(|tail| tail.segments.first().copied()).filter(|first| *first <= floor) else {
+            return Ok(());
+        };
+        let directory = self.directory.clone();
+        let (file, scan) = self.segment(layout, 0)?;
+        if scan.torn || scan.broken.is_some() {
+            return Ok(());
+        }
+        let replaced = match scan.items.iter().find(|item| item.span().1 > floor) {
+            None => None,
+            Some(Item::Line(line)) if line.first > first => {
+                let Some(file) = file else { return Ok(()) };
+                let bytes = file.read_exact_at(line.offset, (scan.good - line.offset) as usize);
+                Some((line.first, bytes.map_err(reading(&directory))?))
+            }
+            Some(_) => return Ok(()),
+        };
+        if let Some((first, bytes)) = &replaced {
+            layout.replace(&directory.join(segment_name(*first)), bytes)?;
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.segments.remove(0);
+            tail.segments.splice(0..0, replaced.map(|(first, _)| first));
+        }
+        Ok(())
+    }
+}
+
+fn torn(next: Seq, detail: String) -> Finding {
+    Finding { kind: DamageKind::Torn, first: next, last: next, detail }
+}
+
+fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {
+    let meta = &line.meta;
+    info.head = Head { seq: line.last, hash: line.hash };
+    info.updated_at = meta.at;
+    if let Some(status) = meta.status {
+        info.status = status;
+    }
+    if let (Some(lease), Some(renewal)) = (&mut info.lease, meta.lease)
+        && lease.epoch == renewal.epoch
+    {
+        lease.expires_at = renewal.until;
+    }
+    if let Some(change) = &meta.describe {
+        described.header.apply(change);
+        described.pending = true;
+    }
+    if let Some(sealed) = &meta.sealed {
+        described.header.sealed = Some(sealed.to_string());
+        described.pending = true;
+    }
+}
+
+fn open_segment(layout: &Layout, path: &std::path::Path) -> std::io::Result<Box<dyn DiskFile>> {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    if !layout.writable {
+        return layout.disk.open(path, OpenMode::Read);
+    }
+    // Where writing is forbidden, reading may not be.
+    match layout.disk.open(path, OpenMode::Create) {
+        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => layout.disk.open(path, OpenMode::Read),
+        other => other,
+    }
+}
+
+fn create_directory(layout: &Layout, directory: &std::path::Path) -> Result<()> {
+    if let Some(branches) = directory.parent() {
+        layout.create_dir(branches)?;
+    }
+    layout.create_dir(directory)
+}
+
+fn create_segment(layout: &Layout, directory: &std::path::Path, first: Seq) -> Result<Box<dyn DiskFile>> {
+    create_directory(layout, directory)?;
+    layout.create(&directory.join(segment_name(first)))
+}

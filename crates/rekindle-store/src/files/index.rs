@@ -1,0 +1,174 @@
+//! Lists sessions. What was learnt of a session is remembered, in memory and in a file per
+//! namespace, together with the revision of its `session.json` and the lengths of its last
+//! segments. It counts only while all of them are the same: the directories are what is
+//! true, the index only spares reading them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use rekindle_core::codec::{object_from_line, object_to_line};
+use rekindle_core::{Error, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Timestamp, file_name};
+use serde::{Deserialize, Serialize};
+
+use super::Core;
+use super::disk::OpenMode;
+use super::layout::Layout;
+use super::session::{Manifest, Session, missing};
+
+/// How many sessions must be read anew before the file is written again.
+const WORTH_WRITING: usize = 16;
+
+/// The revision stands this near to the start of `session.json`.
+const REVISION_WITHIN: usize = 100;
+
+/// What is remembered, by directory of the session.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    known: HashMap<PathBuf, Known>,
+    /// The namespaces whose file was read.
+    read: Vec<PathBuf>,
+}
+
+/// What is remembered of one session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Known {
+    /// The name of its directory.
+    directory: String,
+    revision: String,
+    /// The files that grow when something is appended, below its directory, and their lengths.
+    files: Vec<(PathBuf, Option<u64>)>,
+    info: SessionInfo,
+    /// Whether all of it is certainly durable. Only that may outlive this process: after a
+    /// power cut other bytes could have the same length.
+    #[serde(skip, default = "yes")]
+    settled: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Core {
+    /// A page of sessions.
+    pub(super) fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        let now = self.clock.now();
+        let namespace = self.layout.namespace(query.namespace.as_str());
+        self.read_index(&namespace);
+        let mut fresh = 0;
+        let mut all = Vec::new();
+        for name in self.layout.names(&namespace)? {
+            if name.contains('.') {
+                continue;
+            }
+            let directory = namespace.join(&name);
+            if let Some(info) = self.remembered(&directory, now) {
+                all.push(info);
+            } else if let Some(known) = self.look(&directory, &name, query, now)? {
+                all.push(known.info.clone());
+                fresh += 1;
+                self.index.lock().unwrap_or_else(PoisonError::into_inner).known.insert(directory, known);
+            }
+        }
+        if fresh >= WORTH_WRITING && self.layout.writable {
+            // Without it the next process reads the sessions again, that is all.
+            let _ = self.write_index(&namespace);
+        }
+        Ok(SessionPage::select(query, all.into_iter()))
+    }
+
+    fn remembered(&self, directory: &Path, now: Timestamp) -> Option<SessionInfo> {
+        let known = self.index.lock().unwrap_or_else(PoisonError::into_inner).known.get(directory).cloned()?;
+        let unchanged = has_revision(&self.layout, directory, &known.revision)
+            && known.files.iter().all(|(file, len)| self.layout.disk.len(&directory.join(file)).ok() == *len);
+        unchanged.then_some(SessionInfo { observed_at: now, ..known.info })
+    }
+
+    /// Reads a session. One that is damaged is passed over: a list must not fail for it.
+    fn look(&self, directory: &Path, name: &str, query: &SessionQuery, now: Timestamp) -> Result<Option<Known>> {
+        let Ok(Some(bytes)) = self.layout.read_small(&directory.join("session.json")) else { return Ok(None) };
+        let Ok(manifest) = object_from_line::<Manifest>(&bytes) else { return Ok(None) };
+        let key = manifest.header.key;
+        if key.namespace != query.namespace || file_name(key.id.as_str()) != name {
+            return Ok(None);
+        }
+        match self.known(&key, name, now) {
+            Ok(known) => Ok(Some(known)),
+            Err(error) if is_about_session(&error) => Ok(None),
+            Err(error) => Err(error.on(&key)),
+        }
+    }
+
+    fn known(&self, key: &SessionKey, name: &str, now: Timestamp) -> Result<Known> {
+        let session = self.session_briefly(key);
+        let mut session = session.lock().unwrap_or_else(|poisoned| {
+            let mut session = poisoned.into_inner();
+            *session = Session::new(self.layout.clone(), key.clone());
+            session
+        });
+        session.locked(false, |session| {
+            session.refresh_all()?;
+            let info = session.info(now)?;
+            let state = session.state.as_ref().ok_or_else(missing)?;
+            let files = state.branches.iter().map(|branch| {
+                let (path, len) = branch.watched();
+                (path.strip_prefix(&session.directory).map(Path::to_owned).unwrap_or(path), len)
+            });
+            let settled = state.branches.iter().all(|branch| branch.tail.as_ref().is_some_and(|tail| !tail.unsynced));
+            let (files, revision) = (files.collect(), state.revision.clone());
+            Ok(Known { directory: name.to_owned(), revision, files, info, settled })
+        })
+    }
+
+    fn read_index(&self, namespace: &Path) {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        if index.read.iter().any(|read| read == namespace) {
+            return;
+        }
+        index.read.push(namespace.to_owned());
+        let Ok(Some(bytes)) = self.layout.read_small(&namespace.join("index.jsonl")) else { return };
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if let Ok(known) = object_from_line::<Known>(line)
+                && file_name(known.info.header.key.id.as_str()) == known.directory
+            {
+                index.known.insert(namespace.join(&known.directory), known);
+            }
+        }
+    }
+
+    fn write_index(&self, namespace: &Path) -> Result<()> {
+        let mut bytes = Vec::new();
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.known.retain(|directory, _| self.layout.disk.len(&directory.join("session.json")).is_ok());
+        for (directory, known) in &index.known {
+            if directory.parent() == Some(namespace) && known.settled {
+                bytes.extend(object_to_line(known).map_err(|error| Error::invalid("unwritable").because(error))?);
+            }
+        }
+        drop(index);
+        let temporary = namespace.join(format!("index.{}.tmp", self.layout.unique()));
+        let written = self.layout.create(&temporary).and_then(|file| {
+            file.write_at(0, &bytes).map_err(super::layout::writing(&temporary))
+        });
+        // Not synced: every line carries its checksum, so a torn file is only a smaller one.
+        let renamed = written.and_then(|()| {
+            let to = namespace.join("index.jsonl");
+            self.layout.disk.rename(&temporary, &to).map_err(super::layout::writing(&to))
+        });
+        if renamed.is_err() {
+            let _ = self.layout.disk.remove_file(&temporary);
+        }
+        renamed
+    }
+}
+
+fn is_about_session(error: &Error) -> bool {
+    use rekindle_core::ErrorKind::{Corrupt, NotFound, VersionTooNew};
+    matches!(error.kind(), Corrupt | NotFound | VersionTooNew { .. })
+}
+
+fn has_revision(layout: &Layout, directory: &Path, revision: &str) -> bool {
+    let Ok(file) = layout.disk.open(&directory.join("session.json"), OpenMode::Read) else { return false };
+    let Ok(start) = file.read_start(REVISION_WITHIN) else { return false };
+    revision.len() == 32 && start.windows(revision.len()).any(|window| window == revision.as_bytes())
+}

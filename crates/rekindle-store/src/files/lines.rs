@@ -1,0 +1,143 @@
+//! Splits a file into lines without holding more than one of them in memory, and judges the
+//! lines that are not frames: was this an unfinished write, or is it damage?
+
+use std::io;
+
+use super::disk::DiskFile;
+
+const CHUNK: usize = 256 << 10;
+
+/// Longer than any line the codec writes.
+const LONGEST_LINE: usize = 100_000_100;
+
+/// What is kept of a line that is too long to be one.
+const KEPT: usize = 4 << 10;
+
+/// Disks write whole sectors.
+const SECTOR: u64 = 512;
+
+const PREFIX: usize = r#"{"crc":"12345678","len":"12345678","#.len();
+const LENGTH_AT: usize = r#"{"crc":"12345678","len":""#.len();
+
+/// One line as it stands in the file.
+#[derive(Debug)]
+pub(super) struct RawLine<'a> {
+    /// Where it begins.
+    pub offset: u64,
+    /// Where the next one begins, or the file ends.
+    pub end: u64,
+    /// Its bytes without the newline; only the start of a line that is far too long.
+    pub bytes: &'a [u8],
+    /// Whether a newline ends it.
+    pub terminated: bool,
+}
+
+/// Reads the lines of a file from an offset to an end.
+pub(super) struct Lines<'a> {
+    file: &'a dyn DiskFile,
+    /// The end of what was read into the buffer, in the file.
+    position: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    /// Where the current line begins in the buffer and in the file.
+    start: usize,
+    offset: u64,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(file: &'a dyn DiskFile, from: u64, end: u64) -> Self {
+        Self { file, position: from, end, buffer: Vec::new(), start: 0, offset: from }
+    }
+
+    /// The next line, if there is one.
+    pub(super) fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
+        let mut searched = self.start;
+        loop {
+            if let Some(found) = self.buffer[searched..].iter().position(|byte| *byte == b'\n') {
+                let newline = searched + found;
+                let end = self.position - (self.buffer.len() - newline - 1) as u64;
+                return Ok(Some(self.take(newline, newline + 1, end, true)));
+            }
+            if self.position >= self.end {
+                let (len, end) = (self.buffer.len(), self.position);
+                return Ok((len > self.start).then(|| self.take(len, len, end, false)));
+            }
+            self.buffer.drain(..self.start);
+            self.start = 0;
+            if self.buffer.len() > LONGEST_LINE {
+                self.buffer.truncate(KEPT);
+            }
+            searched = self.buffer.len();
+            self.fill()?;
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let wanted = usize::try_from(self.end - self.position).unwrap_or(CHUNK).min(CHUNK);
+        let len = self.buffer.len();
+        self.buffer.resize(len + wanted, 0);
+        let count = self.file.read_at(self.position, &mut self.buffer[len..])?;
+        self.buffer.truncate(len + count);
+        self.position += count as u64;
+        if count == 0 {
+            self.end = self.position;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, to: usize, next: usize, end: u64, terminated: bool) -> RawLine<'_> {
+        let (start, offset) = (self.start, self.offset);
+        (self.start, self.offset) = (next, end);
+        RawLine { offset, end, bytes: &self.buffer[start..to], terminated }
+    }
+}
+
+impl RawLine<'_> {
+    /// Whether a line that is no frame looks like a write that was cut off by a crash, rather
+    /// than like one that was finished and altered later. A write is cut off by ending early,
+    /// or by leaving sectors that never reached the disk: those read as zeros.
+    pub(super) fn looks_unfinished(&self) -> bool {
+        (!self.terminated && self.is_short()) || self.has_lost_sectors()
+    }
+
+    fn is_short(&self) -> bool {
+        let declared = self.bytes.get(LENGTH_AT..LENGTH_AT + 8);
+        let declared = declared.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
+        declared.is_none_or(|declared| self.bytes.len() <= PREFIX + declared)
+    }
+
+    // A flipped bit can also make a zero, but hardly one that ends exactly with a sector.
+    fn has_lost_sectors(&self) -> bool {
+        let ends = self.bytes.iter().enumerate().filter(|(index, byte)| {
+            **byte == 0 && self.bytes.get(index + 1).is_none_or(|next| *next != 0)
+        });
+        let mut ends = ends.map(|(index, _)| self.offset + index as u64 + 1);
+        ends.any(|end| end % SECTOR == 0 || (!self.terminated && end == self.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(offset: u64, bytes: &[u8], terminated: bool, unfinished: bool) {
+        let end = offset + bytes.len() as u64 + u64::from(terminated);
+        let line = RawLine { offset, end, bytes, terminated };
+        assert_eq!(line.looks_unfinished(), unfinished, "{line:?}");
+    }
+
+    #[test]
+    fn unfinished_writes_are_told_from_damage() {
+        let whole = br#"{"crc":"12345678","len":"00000007","a":"b"}"#;
+        check(0, b"{\"cr", false, true);
+        check(0, &whole[..40], false, true);
+        check(0, whole, false, true);
+        check(0, &[&whole[..], b"X"].concat(), false, false);
+        check(0, whole, true, false);
+        check(500, b"{\"crc\":\"1234\0\0\0\0", false, true);
+        check(500, &[b"{\"crc\":\"1234".as_slice(), b"rest"].concat(), true, false);
+        check(508, b"{\"cr\"}", true, false);
+        check(508, b"{\"c\0rest", true, true);
+        check(507, b"{\"c\0rest", true, false);
+    }
+}

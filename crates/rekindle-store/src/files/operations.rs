@@ -1,0 +1,277 @@
+//! The operations of the contract on one session, blocking and under its lock.
+
+use rekindle_core::{
+    Append, Appended, Base, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
+    NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
+};
+
+use super::branch::{Branch, StoredBranch};
+use super::layout::branch_directory;
+use super::scan::{Line, Meta, Renewal};
+use super::session::{Manifest, Session, broken, missing};
+
+impl Session {
+    pub(super) fn create(&mut self, new: &NewSession, now: Timestamp) -> Result<SessionInfo> {
+        let directory = self.directory.clone();
+        for parent in directory.ancestors().take(3).collect::<Vec<_>>().into_iter().rev() {
+            self.layout.create_dir(parent)?;
+        }
+        self.locked_unread(|session| {
+            if session.read_manifest()?.is_some() {
+                return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already"));
+            }
+            if let Some(base) = &new.base {
+                Branch::write_base(&session.layout, &branch_directory(&session.directory, &BranchId::main()), base)?;
+            }
+            let manifest = Manifest::first(new, session.layout.unique(), now);
+            session.state = None;
+            session.write_manifest(&manifest)
+        })?;
+        self.open(now)
+    }
+
+    pub(super) fn open(&mut self, now: Timestamp) -> Result<SessionInfo> {
+        self.locked(false, |session| {
+            session.refresh_all()?;
+            session.info(now)
+        })
+    }
+
+    pub(super) fn read(&mut self, read: &ReadFrames) -> Result<FramePage> {
+        self.locked(false, |session| {
+            let layout = session.layout.clone();
+            let state = session.state.as_mut().ok_or_else(missing)?;
+            let known = state.branches.iter().position(|branch| branch.info.branch == read.branch);
+            let Some(index) = known else {
+                session.refresh_all()?;
+                return Err(no_branch(&session.info(Timestamp::default())?, &read.branch));
+            };
+            state.branches[index].refresh(&layout, &mut state.described)?;
+            state.branches[index].page(&layout, read)
+        })
+    }
+
+    pub(super) fn append(&mut self, append: &Append, now: Timestamp) -> Result<Appended> {
+        self.locked(true, |session| {
+            let appended = session.try_append(append, now);
+            if appended.as_ref().is_err_and(|error| *error.kind() == ErrorKind::PersistFailed) {
+                // What the disk holds now is not what is remembered.
+                session.state = None;
+            }
+            appended
+        })
+    }
+
+    fn try_append(&mut self, append: &Append, now: Timestamp) -> Result<Appended> {
+        let changes_header = append.describe.is_some() || append.sealed.is_some();
+        if changes_header && self.refresh_all()?.described.pending {
+            // Two changes that only lines know of could not be told apart by age.
+            self.record()?;
+        }
+        let layout = self.layout.clone();
+        let branch = self.refreshed(&append.branch)?;
+        let info = branch.info.clone();
+        let decided = append.decide(&info, now, |seq| branch.hash_at(&layout, seq));
+        let damage = branch.broken();
+        if let Ok(Decided::Repeated(appended)) = decided {
+            self.settle(Some(&append.branch))?;
+            return Ok(appended);
+        }
+        if let Some(damage) = damage {
+            return Err(broken(&damage, &self.key));
+        }
+        decided?;
+        let (bytes, lines) = encode(append, &info, now)?;
+        self.settle(Some(&append.branch))?;
+        self.refreshed(&append.branch)?.cut_torn(&layout)?;
+        if self.refreshed(&append.branch)?.rolls(&layout, bytes.len()) {
+            // So that whoever opens the session need only read its last segment.
+            self.refresh_all()?;
+            self.record()?;
+            self.refreshed(&append.branch)?.roll();
+        }
+        self.commit(&append.branch, &bytes, lines)?;
+        Ok(Appended { head: append.head() })
+    }
+
+    fn commit(&mut self, branch: &BranchId, bytes: &[u8], lines: Vec<Line>) -> Result<()> {
+        let state = self.state.as_mut().ok_or_else(missing)?;
+        let described = &mut state.described;
+        let found = state.branches.iter_mut().find(|found| found.info.branch == *branch).ok_or_else(missing)?;
+        found.commit(&self.layout, bytes, lines, described).map_err(|failed| {
+            self.distrusted.extend(failed.distrusted.map(|from| (branch.clone(), from)));
+            failed.error
+        })
+    }
+
+    fn refreshed(&mut self, branch: &BranchId) -> Result<&mut Branch> {
+        let state = self.state.as_mut().ok_or_else(missing)?;
+        let found = state.branches.iter_mut().find(|found| found.info.branch == *branch);
+        let found = found.ok_or_else(|| Error::not_found(format!("there is no branch `{branch}`")))?;
+        found.refresh(&self.layout, &mut state.described)?;
+        Ok(found)
+    }
+
+    pub(super) fn fork(&mut self, fork: &Fork, now: Timestamp) -> Result<BranchInfo> {
+        self.locked(true, |session| {
+            session.refresh_all()?;
+            if let Some(existing) = fork.decide(&session.info(now)?)? {
+                session.settle(None)?;
+                return Ok(existing);
+            }
+            let directory = branch_directory(&session.directory, &fork.branch);
+            // A branch of that name may have been removed and its directory left by a crash.
+            session.layout.discard(&directory)?;
+            if let Some(base) = &fork.base {
+                Branch::write_base(&session.layout, &directory, base)?;
+            }
+            let info = fork.branch_info(now);
+            let parts = fork.base.as_ref().map_or(0, |base| base.frames.len() as u64);
+            let mut branch = Branch::new(StoredBranch { start: info.head, info: info.clone(), parts }, directory);
+            let layout = session.layout.clone();
+            let state = session.state.as_mut().ok_or_else(missing)?;
+            branch.refresh(&layout, &mut state.described)?;
+            state.branches.push(branch);
+            session.record()?;
+            Ok(info)
+        })
+    }
+
+    pub(super) fn lease(&mut self, request: &LeaseRequest, now: Timestamp) -> Result<Lease> {
+        self.locked(true, |session| {
+            session.refresh_all()?;
+            let mut info = session.info(now)?;
+            let lease = request.decide(&mut info, now)?;
+            let state = session.state.as_mut().ok_or_else(missing)?;
+            for (branch, info) in state.branches.iter_mut().zip(info.branches) {
+                branch.info = info;
+            }
+            state.current = info.current;
+            session.record()?;
+            Ok(lease)
+        })
+    }
+
+    pub(super) fn remove(&mut self, removal: &Removal, now: Timestamp) -> Result<Removed> {
+        let removed = self.locked(true, |session| match removal {
+            Removal::Session { .. } => session.remove_session(removal, now),
+            Removal::Branch { branch, .. } => session.remove_branch(removal, branch, now),
+            Removal::History { branch, base, .. } => session.remove_history(removal, branch, base, now),
+        });
+        match removed {
+            Err(error) if *error.kind() == ErrorKind::NotFound && !matches!(removal, Removal::History { .. }) => {
+                self.sync_absence()?;
+                Ok(Removed::default())
+            }
+            // Its lease cannot be read, but neither could anybody renew or use it.
+            Err(error) if *error.kind() == ErrorKind::Corrupt && matches!(removal, Removal::Session { .. }) => {
+                self.locked_unread(Session::discard)?;
+                Ok(Removed::default())
+            }
+            other => other,
+        }
+    }
+
+    // Whoever removed it may have died before that was durable.
+    fn sync_absence(&self) -> Result<()> {
+        let namespace = self.directory.parent().unwrap_or(&self.directory);
+        match self.layout.names(&self.layout.sessions())?.is_empty() || self.layout.disk.list(namespace).is_err() {
+            true => Ok(()),
+            false => self.layout.sync_dir(namespace),
+        }
+    }
+
+    fn count(&mut self) -> Result<(u64, u64)> {
+        let layout = self.layout.clone();
+        let state = self.refresh_all()?;
+        let mut total = (0, 0);
+        for branch in &mut state.branches {
+            let (frames, bytes) = branch.count(&layout)?;
+            total = (total.0 + frames, total.1 + bytes);
+        }
+        Ok(total)
+    }
+
+    fn remove_session(&mut self, removal: &Removal, now: Timestamp) -> Result<Removed> {
+        let (frames, bytes) = self.count()?;
+        removal.decide(&self.info(now)?, now)?;
+        self.discard()?;
+        Ok(Removed { frames, bytes })
+    }
+
+    fn remove_branch(&mut self, removal: &Removal, branch: &BranchId, now: Timestamp) -> Result<Removed> {
+        self.refresh_all()?;
+        let mut removed = Removed::default();
+        if removal.decide(&self.info(now)?, now)? {
+            let layout = self.layout.clone();
+            let state = self.state.as_mut().ok_or_else(missing)?;
+            let (frames, bytes) = state.branch(branch).ok_or_else(missing)?.count(&layout)?;
+            removed = Removed { frames, bytes };
+            state.branches.retain(|found| found.info.branch != *branch);
+            self.record()?;
+        } else {
+            self.settle(None)?;
+        }
+        self.layout.discard(&branch_directory(&self.directory, branch))?;
+        Ok(removed)
+    }
+
+    fn remove_history(&mut self, removal: &Removal, branch: &BranchId, base: &Base, now: Timestamp) -> Result<Removed> {
+        let layout = self.layout.clone();
+        self.refresh_all()?;
+        if !removal.decide(&self.info(now)?, now)? {
+            self.settle(None)?;
+            self.refreshed(branch)?.remove_dead(&layout)?;
+            return Ok(Removed::default());
+        }
+        let before = self.refreshed(branch)?.count(&layout)?;
+        Branch::write_base(&layout, &branch_directory(&self.directory, branch), base)?;
+        let found = self.refreshed(branch)?;
+        found.info.base = Some(base.head);
+        found.stored.start = base.head;
+        found.stored.parts = base.frames.len() as u64;
+        if let Some(tail) = &mut found.tail {
+            tail.base = None;
+        }
+        // From here on the base counts, and what it replaces is only space to free.
+        self.record()?;
+        let after = self.refreshed(branch)?.count(&layout)?;
+        self.refreshed(branch)?.remove_dead(&layout)?;
+        Ok(Removed { frames: before.0.saturating_sub(after.0), bytes: before.1.saturating_sub(after.1) })
+    }
+}
+
+fn no_branch(info: &SessionInfo, branch: &BranchId) -> Error {
+    match info.branch(branch) {
+        Err(error) => error,
+        Ok(_) => missing(),
+    }
+}
+
+/// The lines of an append, and what is to be remembered of them once they are written.
+fn encode(append: &Append, info: &BranchInfo, now: Timestamp) -> Result<(Vec<u8>, Vec<Line>)> {
+    let count = append.frames.len() as u32;
+    let (mut bytes, mut lines) = (Vec::new(), Vec::new());
+    for (frame, part) in append.frames.iter().zip(1..) {
+        let mut meta = Meta { at: now, part: (count > 1).then_some((part, count)), ..Meta::default() };
+        if part == count {
+            meta.status = append.status;
+            meta.describe = append.describe.clone().map(Box::new);
+            meta.sealed = append.sealed.as_deref().map(Box::from);
+            let renewed = append.renew.filter(|_| append.fence.is_some()).zip(info.lease.as_ref());
+            meta.lease = renewed.map(|(ttl, lease)| Renewal { epoch: lease.epoch, until: now.plus(ttl) });
+        }
+        let line = frame.to_line(Some(&meta)).map_err(|error| append.error(too_large(frame.stored_len()).because(error)))?;
+        lines.push(Line::new(frame, bytes.len() as u64, line.len(), meta));
+        bytes.extend(line);
+    }
+    Ok((bytes, lines))
+}
+
+fn too_large(len: usize) -> Error {
+    if len > super::LARGEST_FRAME {
+        Error::limit("bytes per frame", len as u64, super::LARGEST_FRAME as u64)
+    } else {
+        Error::invalid("the frame cannot be written as a line")
+    }
+}

@@ -1,0 +1,54 @@
+//! One URL for every store.
+
+use std::sync::Arc;
+
+use rekindle_core::{Error, ErrorKind, Result, Store};
+
+use crate::memory::MemoryStore;
+use crate::options::StoreOptions;
+
+/// The schemes this version knows, with the feature each needs.
+const SCHEMES: &[(&str, &str)] = &[("memory", ""), ("file", "files"), ("sqlite", "sqlite")];
+
+/// Opens the store a URL names: `memory:`, `file:./dir` or `sqlite:./rekindle.db`.
+///
+/// Everything behind the scheme is the path as it is: nothing is decoded, so no path can be
+/// smuggled in. `file:///abs` and `sqlite:///abs` name absolute paths too.
+///
+/// ```
+/// # fn main() -> rekindle_core::Result<()> {
+/// let store = rekindle_store::open("memory:", rekindle_store::StoreOptions::new())?;
+/// assert_eq!(store.capabilities().name, "memory");
+/// # Ok(()) }
+/// ```
+pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
+    let (scheme, path) = url.split_once(':').ok_or_else(|| {
+        let hint = format!("write sqlite:{url} for a database file or file:{url} for a directory");
+        Error::invalid(format!("`{url}` is not a store URL: it has no scheme")).during("open store").hint(hint)
+    })?;
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if scheme != "memory" && (path.is_empty() || path.contains('\0')) {
+        return Err(Error::invalid(format!("`{url}` names no path")).during("open store"));
+    }
+    match scheme {
+        "memory" if path.is_empty() => Ok(Arc::new(MemoryStore::new(options))),
+        "memory" => Err(Error::invalid("a memory store has no path; write memory:").during("open store")),
+        #[cfg(feature = "files")]
+        "file" => Ok(Arc::new(crate::files::FileStore::open(path, options)?)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(crate::sqlite::SqliteStore::open(path, options)?)),
+        _ => Err(unknown(scheme)),
+    }
+}
+
+fn unknown(scheme: &str) -> Error {
+    let known: Vec<_> = SCHEMES.iter().map(|(name, _)| format!("{name}:")).collect();
+    match SCHEMES.iter().find(|(name, _)| *name == scheme) {
+        Some((_, feature)) => {
+            Error::new(ErrorKind::Unsupported, format!("this build has no `{scheme}:` store"))
+                .hint(format!("build rekindle-store with the feature `{feature}`"))
+        }
+        None => Error::invalid(format!("there is no `{scheme}:` store")).hint(format!("use one of {}", known.join(", "))),
+    }
+    .during("open store")
+}

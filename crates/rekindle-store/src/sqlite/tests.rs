@@ -1,0 +1,146 @@
+//! Tests that need the inside of the store: its patience, its groups, its threads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rekindle_core::{ErrorKind, Retry, SessionHeader, SessionId};
+use rusqlite::ffi;
+
+use super::failure::Failure;
+use super::writer::Scope;
+use super::*;
+use crate::system::SystemClock;
+
+const IMPATIENT: Settings = Settings { patience: Duration::ZERO };
+
+fn key(name: &str) -> SessionKey {
+    SessionId::new(name).unwrap().into()
+}
+
+fn new_session(name: &str) -> NewSession {
+    NewSession::new(SessionHeader::new(key(name)))
+}
+
+fn impatient(path: &Path) -> SqliteStore {
+    SqliteStore::open_with(path, StoreOptions::new(), IMPATIENT).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_database_is_unavailable_and_says_who_to_wait_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rekindle.db");
+    let store = impatient(&path);
+    store.create(&new_session("before")).await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let error = store.create(&new_session("during")).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::StoreUnavailable);
+    assert_eq!((error.retry(), error.operation()), (Retry::Later, Some("create")));
+    assert_eq!(error.session(), Some(&key("during")));
+    assert!(error.message().contains("rekindle.db") && error.next_step().contains("another process"), "{error:?}");
+    assert!(store.open(&key("before")).await.is_ok(), "readers do not wait for writers");
+    other.execute_batch("COMMIT").unwrap();
+    store.create(&new_session("during")).await.unwrap();
+}
+
+#[test]
+fn opening_a_database_that_is_being_created_elsewhere_is_unavailable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rekindle.db");
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let error = SqliteStore::open_with(&path, StoreOptions::new(), IMPATIENT).unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (&ErrorKind::StoreUnavailable, Some("open store")));
+    other.execute_batch("ROLLBACK").unwrap();
+    impatient(&path);
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_turns_into_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = impatient(&directory.path().join("rekindle.db"));
+    let broken: Call<()> = Call::new("append", &key("a"), 0, |_| panic!("a bug"));
+    let behind = new_session("b");
+    let (first, second) = tokio::join!(store.write(broken), store.create(&behind));
+    assert_eq!(*first.unwrap_err().kind(), ErrorKind::Closed);
+    let later = store.create(&new_session("c")).await.unwrap_err();
+    assert_eq!((later.kind(), later.session()), (&ErrorKind::Closed, Some(&key("c"))));
+    assert!(second.is_err());
+    assert_eq!(*store.open(&key("b")).await.unwrap_err().kind(), ErrorKind::NotFound, "readers still work");
+}
+
+#[tokio::test]
+async fn a_reader_that_panics_leaves_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = impatient(&directory.path().join("rekindle.db"));
+    let broken = store.read_with("read", Some(&key("a")), |_, _| -> Outcome<()> { panic!("a bug") }).await;
+    assert_eq!(*broken.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*store.open(&key("b")).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+fn disk_full() -> Failure {
+    Failure::Database(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None))
+}
+
+/// Commits `calls` as one group and returns what their callers were told.
+fn commit_group(path: &Path, calls: Vec<Call<SessionInfo>>) -> Vec<Result<SessionInfo>> {
+    let (mut group, mut answers): (Vec<Box<dyn Job>>, Vec<_>) = (Vec::new(), Vec::new());
+    for mut call in calls {
+        answers.push(call.answer());
+        group.push(Box::new(call));
+    }
+    let connection = schema::open_writer(path, &StoreOptions::new(), IMPATIENT).unwrap();
+    let mut writer = Writer::new(connection, path.to_owned(), Arc::new(SystemClock), IMPATIENT);
+    assert!(writer.commit(group).is_empty());
+    answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
+}
+
+fn creating(name: &str) -> Call<SessionInfo> {
+    let new = new_session(name);
+    Call::new("create", &key(name), 0, move |scope| change::create(scope, &new, &[]))
+}
+
+#[test]
+fn one_job_that_breaks_the_transaction_does_not_fail_its_neighbours() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rekindle.db");
+    let broken = Call::new("create", &key("b"), 0, |_: &mut Scope| Err(disk_full()));
+    let told = commit_group(&path, vec![creating("a"), broken, creating("c")]);
+    assert!(told[0].is_ok() && told[2].is_ok(), "{told:?}");
+    let error = told[1].as_ref().unwrap_err();
+    assert_eq!((error.kind(), error.session()), (&ErrorKind::PersistFailed, Some(&key("b"))));
+}
+
+#[test]
+fn a_job_that_is_refused_after_writing_leaves_no_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rekindle.db");
+    let new = new_session("b");
+    let refused = Call::new("create", &key("b"), 0, move |scope: &mut Scope| {
+        change::create(scope, &new, &[])?;
+        Err(Error::invalid("after all, no").into())
+    });
+    let told = commit_group(&path, vec![creating("a"), refused, creating("c"), creating("a")]);
+    assert!(told[0].is_ok() && told[2].is_ok(), "{told:?}");
+    assert_eq!(*told[1].as_ref().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(*told[3].as_ref().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let told = commit_group(&path, vec![creating("b")]);
+    assert!(told[0].is_ok());
+}
+
+#[test]
+fn frames_with_marks_are_found_by_the_index_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = schema::open_writer(&directory.path().join("a.db"), &StoreOptions::new(), IMPATIENT).unwrap();
+    for sql in [reader::OLDEST_FIRST, reader::NEWEST_FIRST] {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let plan: Vec<String> =
+            statement.query_map([1, 0, 1, 9, 1], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        assert!(
+            plan[0].contains("USING INDEX frames_by_end (branch=? AND section=? AND last>? AND last<?)"),
+            "{plan:?}"
+        );
+        assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:?}");
+    }
+}

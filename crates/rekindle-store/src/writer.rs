@@ -1,0 +1,293 @@
+//! The writer of one branch: ordered commits in one of three durability modes.
+//!
+//! A writer owns the head of its branch (under a lease), so it can number, chain and encode a
+//! batch before the batch is on disk. What is not written yet stands in a bounded queue; the
+//! durable watermark says how far the disk has come; [`BranchWriter::flush`] is the barrier.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rekindle_core::record::Durability;
+use rekindle_core::{Append, Error, ErrorKind, Head, Journal, Record, Result, Retry, Seq, Target};
+use tokio::sync::{Notify, watch};
+
+/// How a writer behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterOptions {
+    durability: Durability,
+    queue_bytes: usize,
+    queue_batches: usize,
+    attempts: u32,
+}
+
+impl WriterOptions {
+    /// In that mode, with a queue of 8 MiB or 1,000 batches, and three attempts at each write.
+    pub fn new(durability: Durability) -> Self {
+        Self { durability, queue_bytes: 8 << 20, queue_batches: 1_000, attempts: 3 }
+    }
+
+    /// A queue of at most so many bytes and batches. A commit that finds it full waits.
+    #[must_use]
+    pub fn with_queue(mut self, bytes: usize, batches: usize) -> Self {
+        (self.queue_bytes, self.queue_batches) = (bytes.max(1), batches.max(1));
+        self
+    }
+
+    /// How often a write is tried when the store says that trying again may help.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+}
+
+/// Commits batches to one branch.
+///
+/// * `sync`: a commit returns after it is on disk.
+/// * `async`: a commit returns at once; the queue is written in order, batches that wait
+///   together in one append.
+/// * `exit`: nothing is written before [`BranchWriter::flush`], unless the queue is full.
+///
+/// An error stops the writer: nothing behind the failed batch is written, and every later
+/// commit and flush returns that error. What was acknowledged by a flush stays acknowledged.
+#[derive(Debug)]
+pub struct BranchWriter {
+    shared: Arc<Shared>,
+    options: WriterOptions,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    journal: Journal,
+    queue: Mutex<Queue>,
+    /// There is something to write, or the writer closes.
+    work: Notify,
+    durable: watch::Sender<Progress>,
+    /// The error that stopped the writer.
+    failure: Mutex<Option<Error>>,
+    attempts: u32,
+}
+
+#[derive(Debug)]
+struct Queue {
+    target: Target,
+    waiting: VecDeque<Append>,
+    bytes: usize,
+    /// Everything up to here is to be written; the rest waits for a flush.
+    wanted: Seq,
+    closing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Progress {
+    head: Head,
+    failed: bool,
+}
+
+impl BranchWriter {
+    /// A writer at `target`, which the caller has the lease of. Must be called inside a Tokio
+    /// runtime.
+    pub fn new(journal: Journal, target: Target, options: WriterOptions) -> Self {
+        let (durable, _) = watch::channel(Progress { head: target.expected, failed: false });
+        let queue = Queue { wanted: target.expected.seq, target, waiting: VecDeque::new(), bytes: 0, closing: false };
+        let shared = Arc::new(Shared {
+            journal,
+            queue: Mutex::new(queue),
+            work: Notify::new(),
+            durable,
+            failure: Mutex::new(None),
+            attempts: options.attempts,
+        });
+        let task = (options.durability != Durability::Sync).then(|| tokio::spawn(Arc::clone(&shared).run()));
+        Self { shared, options, task }
+    }
+
+    /// Commits a batch and returns where it ends. When that is on disk depends on the mode.
+    pub async fn commit(&mut self, records: &[Record]) -> Result<Head> {
+        self.make_room().await?;
+        let head = {
+            let mut queue = self.shared.queue();
+            let append = self.shared.journal.prepare(&queue.target, records)?;
+            queue.target.expected = append.head();
+            queue.bytes += append.frames.iter().map(|frame| frame.stored_len()).sum::<usize>();
+            queue.waiting.push_back(append);
+            if self.options.durability != Durability::Exit {
+                queue.wanted = queue.target.expected.seq;
+            }
+            queue.target.expected
+        };
+        match self.options.durability {
+            Durability::Sync => self.shared.write_wanted(1).await,
+            Durability::Async => self.shared.work.notify_one(),
+            Durability::Exit => {}
+        }
+        self.shared.check()?;
+        Ok(head)
+    }
+
+    /// The barrier: returns once everything committed so far is on disk.
+    pub async fn flush(&mut self) -> Result<Head> {
+        let target = {
+            let mut queue = self.shared.queue();
+            queue.wanted = queue.target.expected.seq;
+            queue.wanted
+        };
+        if self.options.durability == Durability::Sync {
+            self.shared.write_wanted(1).await;
+        }
+        self.shared.work.notify_one();
+        self.reach(target).await
+    }
+
+    /// The durable watermark: everything up to here is on disk.
+    pub fn durable(&self) -> Head {
+        self.shared.durable.borrow().head
+    }
+
+    /// The end of what was committed, on disk or not.
+    pub fn head(&self) -> Head {
+        self.shared.queue().target.expected
+    }
+
+    /// How many batches and bytes are not on disk yet.
+    pub fn backlog(&self) -> (usize, usize) {
+        let queue = self.shared.queue();
+        (queue.waiting.len(), queue.bytes)
+    }
+
+    /// Flushes and ends the writer. Dropping it instead ends it without waiting: what was not
+    /// flushed may be lost, as after a crash.
+    pub async fn close(mut self) -> Result<Head> {
+        let head = self.flush().await?;
+        self.shared.queue().closing = true;
+        self.shared.work.notify_one();
+        if let Some(task) = self.task.take() {
+            // The task ends by itself now; whether it was cancelled does not matter any more.
+            let _ = task.await;
+        }
+        Ok(head)
+    }
+
+    /// Waits until the queue has room for another batch.
+    async fn make_room(&self) -> Result<()> {
+        loop {
+            self.shared.check()?;
+            let oldest = {
+                let mut queue = self.shared.queue();
+                if queue.bytes < self.options.queue_bytes && queue.waiting.len() < self.options.queue_batches {
+                    return Ok(());
+                }
+                queue.wanted = queue.target.expected.seq;
+                queue.waiting.front().map_or(Seq::ZERO, |append| append.head().seq)
+            };
+            self.shared.work.notify_one();
+            self.reach(oldest).await?;
+        }
+    }
+
+    async fn reach(&self, seq: Seq) -> Result<Head> {
+        let mut progress = self.shared.durable.subscribe();
+        let reached = progress.wait_for(|progress| progress.failed || progress.head.seq >= seq).await;
+        let reached = reached.map(|progress| *progress);
+        self.shared.check()?;
+        reached.map(|progress| progress.head).map_err(|_| Error::new(ErrorKind::Closed, "the writer is closed"))
+    }
+}
+
+impl Drop for BranchWriter {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// At most so many batches, and about so many bytes, are joined to one append.
+const JOINED_BATCHES: usize = 256;
+const JOINED_BYTES: usize = 4 << 20;
+
+impl Shared {
+    /// Writes what is wanted until the writer closes or fails.
+    async fn run(self: Arc<Self>) {
+        loop {
+            self.write_wanted(JOINED_BATCHES).await;
+            if self.queue().closing || self.durable.borrow().failed {
+                return;
+            }
+            self.work.notified().await;
+        }
+    }
+
+    /// Writes what is wanted, in order, joining at most `joined` batches to one append. A batch
+    /// leaves the queue only when it is on disk: if this is cancelled, the next call repeats the
+    /// write under way, which the store recognises, as long as nothing is joined to it.
+    async fn write_wanted(&self, joined: usize) {
+        while let Some((append, batches)) = self.next_append(joined) {
+            if let Err(error) = self.append_with_retries(&append).await {
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                self.durable.send_modify(|progress| progress.failed = true);
+                return;
+            }
+            let mut queue = self.queue();
+            let written = queue.waiting.drain(..batches).flat_map(|append| append.frames);
+            let bytes: usize = written.map(|frame| frame.stored_len()).sum();
+            queue.bytes -= bytes;
+            drop(queue);
+            self.durable.send_modify(|progress| progress.head = append.head());
+        }
+    }
+
+    /// The next append, and how many batches it holds.
+    fn next_append(&self, joined: usize) -> Option<(Append, usize)> {
+        let queue = self.queue();
+        let wanted = queue.wanted;
+        if self.durable.borrow().failed {
+            return None;
+        }
+        let mut waiting = queue.waiting.iter().take_while(|append| append.head().seq <= wanted).take(joined);
+        let mut append = waiting.next()?.clone();
+        let (mut batches, mut bytes) = (1, 0);
+        for next in waiting {
+            bytes += next.frames.iter().map(|frame| frame.stored_len()).sum::<usize>();
+            if bytes > JOINED_BYTES {
+                break;
+            }
+            append.frames.extend(next.frames.iter().cloned());
+            append.status = next.status.or(append.status);
+            batches += 1;
+        }
+        Some((append, batches))
+    }
+
+    async fn append_with_retries(&self, append: &Append) -> Result<()> {
+        let mut attempt = 1;
+        loop {
+            match self.journal.store().append(append).await {
+                Ok(_) => return Ok(()),
+                Err(error) if attempt < self.attempts && may_pass(&error) => {
+                    tokio::time::sleep(Duration::from_millis(5 << attempt.min(8))).await;
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The error that stopped the writer, if one did.
+    fn check(&self) -> Result<()> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().map_or(Ok(()), |error| Err(error.duplicate()))
+    }
+
+    // Every change under the lock is complete before anything can fail.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the same write may succeed soon. Somebody else's lease will not go away soon enough.
+fn may_pass(error: &Error) -> bool {
+    error.retry() == Retry::Later && !matches!(error.kind(), ErrorKind::AlreadyRunning { .. })
+}

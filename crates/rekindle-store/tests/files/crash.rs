@@ -1,0 +1,151 @@
+//! Power cuts and failing disks at every single operation.
+
+use std::io;
+use std::sync::Arc;
+
+use rekindle_core::{DamageKind, Error, ErrorKind};
+use rekindle_store::FileStore;
+
+use crate::script::{Script, User};
+use crate::simulated_disk::{Fault, IMAGES, Image, SimulatedDisk};
+
+const SEGMENT: u64 = 2_000;
+
+fn open(script: &Script, disk: &SimulatedDisk) -> Result<User, Error> {
+    FileStore::open_on(Arc::new(disk.clone()), "/deep/store", script.options(), SEGMENT).map(User::new)
+}
+
+/// Takes the steps from `from` on; the first that fails, with its error.
+async fn run(script: &Script, user: &mut User, from: usize) -> Option<(usize, Error)> {
+    for (index, step) in script.steps.iter().enumerate().skip(from) {
+        script.clock.set(index as u64);
+        if let Err(error) = user.take(step).await {
+            return Some((index, error));
+        }
+    }
+    None
+}
+
+async fn operations_of(script: &Script) -> usize {
+    let disk = SimulatedDisk::new();
+    let mut user = open(script, &disk).unwrap();
+    for (index, step) in script.steps.iter().enumerate() {
+        script.clock.set(index as u64);
+        user.take(step).await.unwrap();
+        assert_eq!(user.see(&script.session).await, script.seen[index + 1], "after step {index}");
+    }
+    disk.operations()
+}
+
+/// Checks the session against what was acknowledged, takes the rest of the steps and checks the end.
+async fn go_on(script: &Script, mut user: User, epoch: Option<rekindle_core::Epoch>, failed: usize, context: &str) {
+    user.epoch = epoch;
+    let found = user.see(&script.session).await;
+    let allowed = found == script.seen[failed] || found == script.seen[failed + 1];
+    assert!(allowed, "{context}, step {failed}: {found:#?}\nis neither {:#?}\nnor {:#?}", script.seen[failed], script.seen[failed + 1]);
+    if let Ok(info) = user.store.open(&script.session).await {
+        assert!(info.damage.iter().all(|damage| damage.kind == DamageKind::Torn), "{context}: {:?}", info.damage);
+    }
+    script.clock.set(failed as u64);
+    user.retry(&script.steps[failed]).await;
+    let last = script.steps.len() - 1;
+    for index in failed + 1..last {
+        script.clock.set(index as u64);
+        user.take(&script.steps[index]).await.unwrap_or_else(|error| panic!("{context}, step {index}: {error:?}"));
+    }
+    if failed < last {
+        let found = user.see(&script.session).await.map(|seen| seen.without_epochs());
+        assert_eq!(found, script.seen[last].clone().map(|seen| seen.without_epochs()), "{context}");
+    }
+    user.take(&script.steps[last]).await.unwrap();
+    assert_eq!(user.see(&script.session).await, None, "{context}");
+}
+
+#[tokio::test]
+async fn power_may_fail_at_every_operation() {
+    let script = Script::everything().await;
+    let operations = operations_of(&script).await;
+    assert!(operations > 150, "the script became too short: {operations} operations");
+    for at in 1..=operations {
+        let disk = SimulatedDisk::new();
+        disk.set_fault(Fault::PowerCut(at));
+        let (failed, epoch) = match open(&script, &disk) {
+            Err(_) => (0, None),
+            Ok(mut user) => match run(&script, &mut user, 0).await {
+                Some((failed, _)) => (failed, user.epoch),
+                // Only the trash was left to empty.
+                None => (script.steps.len() - 1, user.epoch),
+            },
+        };
+        for image in IMAGES {
+            let context = format!("power cut at operation {at}, {image:?}");
+            let found = disk.after_power_cut(image);
+            let user = open(&script, &found).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+            go_on(&script, user, epoch, failed, &context).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_disk_may_fail_at_every_operation() {
+    let script = Script::everything().await;
+    let operations = operations_of(&script).await;
+    for kind in [io::ErrorKind::StorageFull, io::ErrorKind::Other] {
+        for at in 1..=operations {
+            for fault in [Fault::Once(at, kind), Fault::From(at, kind)] {
+                let context = format!("{fault:?}");
+                let disk = SimulatedDisk::new();
+                disk.set_fault(fault);
+                let opened = open(&script, &disk);
+                let mut user = match opened {
+                    Ok(user) => user,
+                    Err(error) => {
+                        assert_eq!(*error.kind(), ErrorKind::PersistFailed, "{context}: {error:?}");
+                        disk.set_fault(Fault::None);
+                        open(&script, &disk).unwrap()
+                    }
+                };
+                let Some((failed, error)) = run(&script, &mut user, 0).await else { continue };
+                assert_eq!(*error.kind(), ErrorKind::PersistFailed, "{context}, step {failed}: {error:?}");
+                assert_eq!(error.session(), Some(&script.session), "{context}");
+                disk.set_fault(Fault::None);
+                let epoch = user.epoch;
+                survives(&script, &disk, &mut user, failed, &context).await;
+                go_on(&script, user, epoch, failed, &context).await;
+            }
+        }
+    }
+}
+
+/// Repeats the failed step; from then on it must survive a power cut.
+async fn survives(script: &Script, disk: &SimulatedDisk, user: &mut User, failed: usize, context: &str) {
+    let copy = disk.after_power_cut(Image::Everything);
+    let mut other = open(script, &copy).unwrap();
+    other.epoch = user.epoch;
+    script.clock.set(failed as u64);
+    user.retry(&script.steps[failed]).await;
+    let found = open(script, &disk.after_power_cut(Image::Synced)).unwrap().see(&script.session).await;
+    let expected = script.seen[failed + 1].clone().map(|seen| seen.without_epochs());
+    assert_eq!(found.map(|seen| seen.without_epochs()), expected, "{context}: lost after a retry of step {failed}");
+    *user = other;
+}
+
+#[tokio::test]
+async fn a_commit_is_one_write_and_one_sync() {
+    let script = Script::everything().await;
+    let disk = SimulatedDisk::new();
+    let store = FileStore::open_on(Arc::new(disk.clone()), "/store", script.options(), 1 << 20).unwrap();
+    let mut user = User::new(store);
+    let mut counted = 0;
+    for (index, step) in script.steps.iter().enumerate().take(9) {
+        script.clock.set(index as u64);
+        let before = disk.counts();
+        user.take(step).await.unwrap();
+        let after = disk.counts();
+        if matches!(step, crate::script::Step::Append(_)) && index != 7 {
+            assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1), "step {index}");
+            counted += 1;
+        }
+    }
+    assert!(counted >= 4);
+}

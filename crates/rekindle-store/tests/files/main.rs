@@ -1,0 +1,5 @@
+//! The file store on a disk that fails, and on one that somebody tampered with.
+
+mod crash;
+mod script;
+mod simulated_disk;

@@ -1,0 +1,15 @@
+//! The conformance suite over every store under every codec, and over every decorator around
+//! every store.
+
+use crate::fixtures::{Faulty, Files, Memory, Metered, Sqlite};
+
+rekindle_testkit::conformance!(memory, Memory::default);
+rekindle_testkit::conformance!(files, Files::default);
+rekindle_testkit::conformance!(sqlite, Sqlite::default);
+
+rekindle_testkit::conformance!(metered_memory, Metered::<Memory>::default, [default Default]);
+rekindle_testkit::conformance!(metered_files, Metered::<Files>::default, [default Default]);
+rekindle_testkit::conformance!(metered_sqlite, Metered::<Sqlite>::default, [encrypted Encrypted]);
+rekindle_testkit::conformance!(faulty_memory, Faulty::<Memory>::default, [default Default]);
+rekindle_testkit::conformance!(faulty_files, Faulty::<Files>::default, [default Default]);
+rekindle_testkit::conformance!(faulty_sqlite, Faulty::<Sqlite>::default, [encrypted Encrypted]);

@@ -1,0 +1,122 @@
+//! One fixture for each store, and one for each decorator over any of them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use rekindle_core::{Clock, Store};
+use rekindle_store::{
+    FaultPlan, FaultyStore, FileStore, MemoryStore, MeteredStore, Observation, SqliteStore, StoreObserver, StoreOptions,
+};
+use rekindle_testkit::Fixture;
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+/// The memory store: there is no reopening, every handle shares the data.
+#[derive(Default)]
+pub struct Memory(OnceCell<MemoryStore>);
+
+#[async_trait]
+impl Fixture for Memory {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        let store = self.0.get_or_init(|| async { MemoryStore::new(StoreOptions::new().with_clock(clock)) });
+        Arc::new(store.await.clone())
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        self.0.get().map(MemoryStore::stored_bytes)
+    }
+}
+
+/// The file store in a directory of its own.
+pub struct Files(pub TempDir);
+
+impl Default for Files {
+    fn default() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+}
+
+#[async_trait]
+impl Fixture for Files {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        Arc::new(FileStore::open(self.0.path().join("store"), StoreOptions::new().with_clock(clock)).unwrap())
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        Some(bytes_below(self.0.path()))
+    }
+}
+
+/// The SQLite store in a directory of its own.
+pub struct Sqlite(pub TempDir);
+
+impl Default for Sqlite {
+    fn default() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+}
+
+#[async_trait]
+impl Fixture for Sqlite {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(self.0.path().join("rekindle.db"), StoreOptions::new().with_clock(clock)).unwrap())
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        Some(bytes_below(self.0.path()))
+    }
+}
+
+pub fn bytes_below(path: &Path) -> u64 {
+    let entries = std::fs::read_dir(path).unwrap().map(Result::unwrap);
+    entries
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => bytes_below(&entry.path()),
+            false => entry.metadata().unwrap().len(),
+        })
+        .sum()
+}
+
+/// Any fixture with the fault decorator around it, and nothing going wrong.
+#[derive(Default)]
+pub struct Faulty<F>(F);
+
+#[async_trait]
+impl<F: Fixture> Fixture for Faulty<F> {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        Arc::new(FaultyStore::new(self.0.open(clock).await, Arc::<FaultPlan>::default()))
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        self.0.stored_bytes().await
+    }
+}
+
+/// Any fixture with the metrics decorator around it.
+#[derive(Default)]
+pub struct Metered<F> {
+    fixture: F,
+    seen: Arc<Seen>,
+}
+
+/// Remembers what it was told.
+#[derive(Debug, Default)]
+pub struct Seen(pub Mutex<Vec<Observation>>);
+
+impl StoreObserver for Seen {
+    fn observed(&self, observation: Observation) {
+        self.0.lock().unwrap().push(observation);
+    }
+}
+
+#[async_trait]
+impl<F: Fixture> Fixture for Metered<F> {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        Arc::new(MeteredStore::new(self.fixture.open(clock).await, self.seen.clone()))
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        self.fixture.stored_bytes().await
+    }
+}

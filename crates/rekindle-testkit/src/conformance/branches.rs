@@ -1,0 +1,167 @@
+//! Branches: forks of forks, time travel, checkpoints.
+
+use rekindle_core::record::{CheckpointMarked, Extra};
+use rekindle_core::{BranchId, CheckpointId, ErrorKind, OwnerId, Position, Removal, Seq, StoreExt as _};
+
+use crate::fixture::{Harness, key};
+use crate::history::{History, checkpoint, message};
+
+fn at(branch: &str, seq: u64) -> Position {
+    Position::new(BranchId::new(branch).unwrap(), Seq(seq))
+}
+
+/// Forks of forks see exactly the history that leads to them, whatever their parents do later.
+pub async fn forks_across_forks(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append_steps(6).await.unwrap();
+    let mut first = main.fork("first", 8).await.unwrap();
+    first.append_steps(4).await.unwrap();
+    main.append_steps(3).await.unwrap();
+    let mut second = first.fork("second", first.head.seq.0).await.unwrap();
+    second.append_steps(2).await.unwrap();
+    let mut third = second.fork("third", second.head.seq.0 - 1).await.unwrap();
+    third.append_steps(2).await.unwrap();
+    let empty = third.fork("empty", third.head.seq.0).await.unwrap();
+    let from_start = main.fork("from-start", 0).await.unwrap();
+    first.append_steps(1).await.unwrap();
+    for history in [&main, &first, &second, &third, &empty, &from_start] {
+        let position = Position::new(history.branch.clone(), history.head.seq);
+        let restored = journal.load(&key("a"), Some(&position)).await.unwrap();
+        assert_eq!(restored.head, history.head, "{}", history.branch);
+        assert_eq!(restored.state, history.state_after(usize::MAX), "{}", history.branch);
+    }
+    let report = journal.verify(&key("a"), &Default::default()).await.unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+/// A fork between two records of one batch has the first and not the second.
+pub async fn fork_inside_a_batch(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append(vec![message("1"), message("2"), message("3")]).await.unwrap();
+    main.append(vec![message("4")]).await.unwrap();
+    let mut fork = main.fork("inside", 2).await.unwrap();
+    fork.append(vec![message("other")]).await.unwrap();
+    let restored = journal.load(&key("a"), Some(&at("inside", 3))).await.unwrap();
+    assert_eq!(restored.state, fork.state_after(usize::MAX));
+    // Through the fork's name, a record of its parent is the parent's.
+    assert_eq!(journal.load(&key("a"), Some(&at("inside", 1))).await.unwrap().state, main.state_after(1));
+    let nested = journal.fork(&key("a"), &at("inside", 1), BranchId::new("nested").unwrap()).await.unwrap();
+    assert_eq!(nested.parent, Some(at("main", 1)));
+    assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound());
+}
+
+/// The same fork again is no error; another one under its name is; nonsense is named.
+pub async fn fork_is_safe_to_repeat_and_refuses_nonsense(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append_steps(4).await.unwrap();
+    let first = main.fork("side", 3).await.unwrap();
+    let again = main.fork("side", 3).await.unwrap();
+    assert_eq!(first.head, again.head);
+    for (from, name, expected) in [
+        (at("main", 2), "side", "AlreadyExists"),
+        (at("main", 2), "main", "AlreadyExists"),
+        (at("main", 2), "inbox", "Invalid"),
+        (at("inbox", 0), "x", "Invalid"),
+        (at("main", 99), "x", "NotFound"),
+        (at("nowhere", 1), "x", "NotFound"),
+    ] {
+        let error = journal.fork(&key("a"), &from, BranchId::new(name).unwrap()).await.unwrap_err();
+        assert_eq!(error.kind().catalog_entry().name, expected, "{from} {name}: {error:?}");
+    }
+    let error = journal.fork(&key("missing"), &at("main", 0), BranchId::new("x").unwrap()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotFound);
+}
+
+/// The state at every single record is the fold of the records up to it.
+pub async fn every_position_can_be_restored(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append_steps(5).await.unwrap();
+    let mut side = main.fork("side", 6).await.unwrap();
+    side.append_steps(3).await.unwrap();
+    for history in [&main, &side] {
+        for seq in 0..=history.head.seq.0 {
+            let position = Position::new(history.branch.clone(), Seq(seq));
+            let restored = journal.load(&key("a"), Some(&position)).await.unwrap();
+            assert_eq!(restored.state, history.state_after(seq as usize), "{position}");
+        }
+    }
+    let beyond = journal.load(&key("a"), Some(&at("main", main.head.seq.0 + 1))).await.unwrap_err();
+    assert_eq!(*beyond.kind(), ErrorKind::NotFound);
+}
+
+/// Checkpoints come newest first along the line of history, by page, by id, with later marks.
+pub async fn checkpoints_are_found_newest_first(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    for n in 1..=5 {
+        main.append(vec![message("m"), checkpoint(&format!("c{n}")), message("behind")]).await.unwrap();
+    }
+    let mut side = main.fork("side", 5).await.unwrap();
+    side.append(vec![checkpoint("s1"), checkpoint("s2")]).await.unwrap();
+    let ids = |found: Vec<rekindle_core::CheckpointInfo>| {
+        found.into_iter().map(|info| info.checkpoint.id.to_string()).collect::<Vec<_>>()
+    };
+    let all = journal.checkpoints(&key("a"), None, None, 100).await.unwrap();
+    assert_eq!(all[0].position, at("main", 14));
+    assert_eq!(ids(all), ["c5", "c4", "c3", "c2", "c1"]);
+    let before = CheckpointId::new("c4").unwrap();
+    assert_eq!(ids(journal.checkpoints(&key("a"), None, Some(&before), 2).await.unwrap()), ["c3", "c2"]);
+    let on_side = journal.checkpoints(&key("a"), Some(&at("side", 7)), None, 100).await.unwrap();
+    assert_eq!(ids(on_side), ["s2", "s1", "c2", "c1"]);
+    let marked = CheckpointMarked {
+        checkpoint: CheckpointId::new("s1").unwrap(),
+        pinned: Some(true),
+        tags: Some(vec!["good".into()]),
+        extra: Extra::new(),
+    };
+    journal.send(&key("a"), &[marked.into()]).await.unwrap();
+    let found = journal.checkpoint(&key("a"), &CheckpointId::new("s1").unwrap()).await.unwrap();
+    assert!(found.checkpoint.pinned && found.checkpoint.tags == ["good"]);
+    let restored = journal.load(&key("a"), Some(&found.position)).await.unwrap();
+    assert_eq!(restored.checkpoint.unwrap().checkpoint.id.as_str(), "s1");
+    let missing = journal.checkpoint(&key("a"), &CheckpointId::new("nope").unwrap()).await.unwrap_err();
+    assert_eq!(*missing.kind(), ErrorKind::NotFound);
+}
+
+/// A branch goes unless it is the first, the current one, run by somebody or forked from.
+pub async fn a_branch_can_be_removed_unless_needed(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append_steps(3).await.unwrap();
+    let mut first = main.fork("first", 3).await.unwrap();
+    first.append_steps(2).await.unwrap();
+    let second = first.fork("second", first.head.seq.0).await.unwrap();
+    let remove = |branch: &str| {
+        let removal = Removal::Branch { session: key("a"), branch: BranchId::new(branch).unwrap() };
+        let store = journal.store().clone();
+        async move { store.remove(&removal).await }
+    };
+    for branch in ["main", "inbox", "first"] {
+        assert_eq!(*remove(branch).await.unwrap_err().kind(), ErrorKind::Protected, "{branch}");
+    }
+    let owner = OwnerId::new("o").unwrap();
+    let lease = journal.store().acquire(&key("a"), &second.branch, &owner, std::time::Duration::from_secs(9)).await.unwrap();
+    assert_eq!(*remove("second").await.unwrap_err().kind(), ErrorKind::Protected);
+    journal.store().release(&lease).await.unwrap();
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner, std::time::Duration::from_secs(9)).await.unwrap();
+    journal.store().release(&lease).await.unwrap();
+    remove("second").await.unwrap();
+    let removed = remove("first").await.unwrap();
+    assert!(removed.frames == 2 && removed.bytes > 0, "{removed:?}");
+    assert_eq!(remove("first").await.unwrap(), Default::default());
+    let journal = harness.journal_over(journal.store().clone());
+    assert_eq!(journal.open(&key("a")).await.unwrap().branches.len(), 2);
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
+    // The name is free again.
+    main.fork("first", 2).await.unwrap().append_steps(1).await.unwrap();
+}

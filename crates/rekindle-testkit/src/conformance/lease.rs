@@ -1,0 +1,219 @@
+//! Leases: one owner, fenced by epoch, expiring by the store's clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rekindle_core::record::{Extra, InboxMessage, InboxMode, RunEnded, RunOutcome, RunStarted};
+use rekindle_core::{
+    BranchId, Epoch, ErrorKind, Json, LeaseAction, LeaseRequest, MessageId, OwnerId, Record, RunId, SessionQuery, Status,
+    Store, StoreExt as _,
+};
+
+use crate::fixture::{Harness, key};
+use crate::history::{History, message};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn owner(name: &str) -> OwnerId {
+    OwnerId::new(name).unwrap()
+}
+
+fn run_started() -> Record {
+    RunStarted {
+        run: RunId::new("run").unwrap(),
+        executor: "agent".into(),
+        continues: None,
+        fingerprint: None,
+        durability: rekindle_core::record::Durability::Sync,
+        weakened: Vec::new(),
+        extra: Extra::new(),
+    }
+    .into()
+}
+
+fn run_ended(outcome: RunOutcome) -> Record {
+    RunEnded { run: RunId::new("run").unwrap(), outcome, reason: String::new(), code: None, extra: Extra::new() }.into()
+}
+
+/// An owner whose lease was taken over can no longer append, renew or release.
+pub async fn stale_owner_is_fenced(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut old = History::begin(&journal, &key("a")).await;
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner("old"), TTL).await.unwrap();
+    old.fence = Some(lease.info.epoch);
+    old.append_steps(2).await.unwrap();
+    harness.clock.advance(TTL);
+    let taken = journal.store().acquire(&key("a"), &BranchId::main(), &owner("new"), TTL).await.unwrap();
+    assert!(taken.info.epoch > lease.info.epoch);
+    assert_eq!(taken.head, old.head);
+    let error = old.append_steps(1).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Fenced { held: lease.info.epoch, current: taken.info.epoch });
+    assert_eq!(error.session(), Some(&key("a")));
+    assert!(matches!(journal.store().renew(&lease, TTL).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    assert!(matches!(journal.store().release(&lease).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    let mut new = old.clone();
+    new.fence = Some(taken.info.epoch);
+    new.append_steps(1).await.unwrap();
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, new.state_after(usize::MAX));
+}
+
+/// A lease expires by the store's clock: its owner cannot append any more even if nobody took
+/// it over, and anybody may.
+pub async fn expired_lease_is_taken_over(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut history = History::begin(&journal, &key("a")).await;
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    history.fence = Some(lease.info.epoch);
+    let refused = journal.store().acquire(&key("a"), &BranchId::main(), &owner("two"), TTL).await.unwrap_err();
+    let ErrorKind::AlreadyRunning { owner: holder, until, .. } = refused.kind() else { panic!("{refused:?}") };
+    assert_eq!((holder, *until), (&owner("one"), lease.info.expires_at));
+    harness.clock.advance(TTL - Duration::from_micros(1));
+    history.append_steps(1).await.unwrap();
+    harness.clock.advance(Duration::from_micros(1));
+    assert!(matches!(history.append_steps(1).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    let second = journal.store().acquire(&key("a"), &BranchId::main(), &owner("two"), TTL).await.unwrap();
+    assert_eq!(second.info.epoch, Epoch(lease.info.epoch.0 + 1));
+    journal.store().release(&second).await.unwrap();
+    // Released: free at once, and the epoch still grows.
+    let third = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    assert_eq!(third.info.epoch, Epoch(second.info.epoch.0 + 1));
+}
+
+/// Who writes without a lease is refused while somebody holds one.
+pub async fn unleased_append_respects_a_lease(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut history = History::begin(&journal, &key("a")).await;
+    history.append_steps(1).await.unwrap();
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    assert!(matches!(history.append_steps(1).await.unwrap_err().kind(), ErrorKind::AlreadyRunning { .. }));
+    journal.store().release(&lease).await.unwrap();
+    history.append_steps(1).await.unwrap();
+    history.fence = Some(lease.info.epoch);
+    assert!(matches!(history.append_steps(1).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+}
+
+/// One run per session, unless the caller explicitly wants branches to run side by side.
+pub async fn a_lease_covers_the_session_unless_told_otherwise(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut history = History::begin(&journal, &key("a")).await;
+    history.append_steps(2).await.unwrap();
+    let fork = history.fork("side", 2).await.unwrap();
+    let main = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    let refused = journal.store().acquire(&key("a"), &fork.branch, &owner("two"), TTL).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::AlreadyRunning { branch, .. } if *branch == BranchId::main()));
+    let action = LeaseAction::Acquire { owner: owner("two"), ttl: TTL, whole_session: false };
+    let request = LeaseRequest { session: key("a"), branch: fork.branch.clone(), action };
+    let side = journal.store().lease(&request).await.unwrap();
+    assert_eq!(journal.open(&key("a")).await.unwrap().current, fork.branch);
+    for (mut history, lease) in [(history, main), (fork, side)] {
+        history.fence = Some(lease.info.epoch);
+        history.append_steps(1).await.unwrap();
+    }
+    let inbox = journal.store().acquire(&key("a"), &BranchId::inbox(), &owner("x"), TTL).await.unwrap_err();
+    assert_eq!(*inbox.kind(), ErrorKind::Invalid);
+}
+
+/// Of many who ask at once, one becomes the owner.
+pub async fn only_one_of_many_acquires(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let tasks: Vec<_> = (0..8)
+        .map(|n| {
+            let store: Arc<dyn Store> = journal.store().clone();
+            tokio::spawn(async move { store.acquire(&key("a"), &BranchId::main(), &owner(&format!("o{n}")), TTL).await })
+        })
+        .collect();
+    let mut owners = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(_) => owners += 1,
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::AlreadyRunning { .. }), "{error:?}"),
+        }
+    }
+    assert_eq!(owners, 1);
+}
+
+/// An append renews its lease when it says so, and a renewal does too.
+pub async fn appends_renew_the_lease(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let history = History::begin(&journal, &key("a")).await;
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    harness.clock.advance(TTL / 2);
+    let target = history.target().with_fence(lease.info.epoch).with_renew(TTL);
+    let head = journal.append(&target, &[message("renews")]).await.unwrap().head;
+    harness.clock.advance(TTL / 2);
+    let mut target = history.target().with_fence(lease.info.epoch);
+    target.expected = head;
+    journal.append(&target, &[message("still owner")]).await.unwrap();
+    let renewed = journal.store().renew(&lease, TTL).await.unwrap();
+    assert_eq!(renewed.info.epoch, lease.info.epoch);
+    harness.clock.advance(TTL - Duration::from_secs(1));
+    assert!(journal.store().renew(&lease, TTL).await.is_ok());
+}
+
+/// A run whose lease expired is listed as interrupted without anybody having marked it.
+pub async fn interrupted_is_derived_from_the_lease(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut history = History::begin(&journal, &key("a")).await;
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    history.fence = Some(lease.info.epoch);
+    history.append(vec![run_started()]).await.unwrap();
+    let listed = |status| {
+        let journal = journal.clone();
+        async move {
+            let query = SessionQuery::new(Default::default()).with_status(status).with_total();
+            journal.list(&query).await.unwrap().total.unwrap()
+        }
+    };
+    assert_eq!(journal.open(&key("a")).await.unwrap().status(), Status::Running);
+    assert_eq!((listed(Status::Running).await, listed(Status::Interrupted).await), (1, 0));
+    harness.clock.advance(TTL);
+    assert_eq!(journal.open(&key("a")).await.unwrap().status(), Status::Interrupted);
+    assert_eq!((listed(Status::Running).await, listed(Status::Interrupted).await), (0, 1));
+    let again = journal.store().acquire(&key("a"), &BranchId::main(), &owner("two"), TTL).await.unwrap();
+    history.fence = Some(again.info.epoch);
+    assert_eq!(journal.open(&key("a")).await.unwrap().status(), Status::Running);
+    history.append(vec![run_ended(RunOutcome::Succeeded)]).await.unwrap();
+    journal.store().release(&again).await.unwrap();
+    assert_eq!(listed(Status::Succeeded).await, 1);
+}
+
+/// Anybody may send to a running session, at the same time, and nothing is lost.
+pub async fn the_inbox_needs_no_lease(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut history = History::begin(&journal, &key("a")).await;
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap();
+    history.fence = Some(lease.info.epoch);
+    let senders: Vec<_> = (0..6)
+        .map(|sender| {
+            let journal = journal.clone();
+            tokio::spawn(async move {
+                for n in 0..5 {
+                    let record = InboxMessage {
+                        message: MessageId::new(format!("m-{sender}-{n}")).unwrap(),
+                        mode: InboxMode::Queue,
+                        content: Json::from("hi"),
+                        author: None,
+                        extra: Extra::new(),
+                    };
+                    journal.send(&key("a"), &[record.into()]).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    history.append_steps(10).await.unwrap();
+    for sender in senders {
+        sender.await.unwrap();
+    }
+    let entries = journal.read(&key("a"), &BranchId::inbox(), rekindle_core::Seq(1), 1_000).await.unwrap();
+    assert_eq!(entries.len(), 30);
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, history.state_after(usize::MAX));
+    assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound());
+}
