@@ -22,7 +22,7 @@ impl Seq {
     /// The number after this one.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 
     /// The number before this one; zero stays zero.

@@ -611,10 +611,15 @@ impl Removal {
         let error = |error: Error| error.during("remove").on(self.session());
         let protected = |message: String| error(Error::new(ErrorKind::Protected, message));
         match self {
-            Self::Session { .. } => match info.live_lease() {
-                Some((branch, lease)) => Err(protected(format!("{} runs it on branch `{}`", lease.owner, branch.branch))),
-                None => Ok(true),
-            },
+            Self::Session { .. } => {
+                let held = info.branches.iter().find_map(|branch| Some((branch, branch.live_lease(now)?)));
+                match held {
+                    Some((branch, lease)) => {
+                        Err(protected(format!("{} runs it on branch `{}`", lease.owner, branch.branch)))
+                    }
+                    None => Ok(true),
+                }
+            }
             Self::Branch { branch, .. } => {
                 let Some(found) = info.branches.iter().find(|info| info.branch == *branch) else { return Ok(false) };
                 if found.parent.is_none() || info.current == *branch {

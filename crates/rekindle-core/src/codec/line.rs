@@ -76,7 +76,7 @@ impl Frame {
             first: self.first,
             last: self.last,
             at: self.at,
-            nonce: Cow::Owned(u128::from_be_bytes(self.nonce).to_string()),
+            nonce: Cow::Owned(format!("{:032x}", u128::from_be_bytes(self.nonce))),
             prev: self.prev,
             hash: self.hash,
             marks: self.marks,
@@ -124,7 +124,7 @@ impl Frame {
         if line.first > line.last || line.first == Seq::ZERO || line.last > Seq::MAX {
             return Err(format("its fields contradict each other"));
         }
-        let nonce: u128 = line.nonce.parse().map_err(|_| format("its nonce is not a number"))?;
+        let nonce = u128::from_str_radix(&line.nonce, 16).map_err(|_| format("its nonce is not a number"))?;
         let flags = form | if line.base { BASE } else { 0 } | if line.signed { KEYED } else { 0 };
         let frame = Self {
             first: line.first,

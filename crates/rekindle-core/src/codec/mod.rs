@@ -284,8 +284,13 @@ impl Codec {
     /// Checks that a frame continues `before`, and with `thorough` also recomputes its hash.
     pub fn check_link(&self, place: Place<'_>, frame: &Frame, before: Head, thorough: bool) -> Result<(), Damage> {
         let broken = |kind, detail: String| Err(damage(place, frame, FrameError::new(kind, detail)));
-        if frame.first != before.seq.next() {
-            return broken(DamageKind::Missing, format!("follows record {}, but begins with {}", before.seq, frame.first));
+        if frame.first > before.seq.next() {
+            let (first, last) = (before.seq.next(), frame.first.previous());
+            let detail = "the records are gone".to_owned();
+            return Err(Damage { kind: DamageKind::Missing, branch: place.branch.clone(), first, last, detail });
+        }
+        if frame.first < before.seq.next() {
+            return broken(DamageKind::Chain, format!("stands behind record {}", before.seq));
         }
         if frame.prev != before.hash {
             return broken(DamageKind::Chain, format!("does not continue record {}", before.seq));

@@ -217,6 +217,13 @@ impl Journal {
             let gone = Damage { kind: DamageKind::Missing, branch: position.branch, first, last: position.seq, detail };
             return Err(folding.damaged(&gone));
         }
+        let recorded = info.branch(&position.branch)?.head;
+        if folding.head.seq == recorded.seq && folding.head != recorded {
+            let detail = "is not the one the branch ends with".to_owned();
+            let seq = recorded.seq;
+            let forged = Damage { kind: DamageKind::Head, branch: position.branch, first: seq, last: seq, detail };
+            return Err(folding.damaged(&forged));
+        }
         let Folding { state, head, checkpoint, .. } = folding;
         Ok(Restored { state, position, head, checkpoint, info })
     }

@@ -138,11 +138,8 @@ impl Journal {
             return Err(context(Error::new(kind, message)));
         }
         let mut import = Import::begin(self, head.session, options).map_err(context)?;
-        loop {
-            match input.next().map_err(context)? {
-                Line::Frame(branch, frame) => import.frame(branch, frame).await.map_err(context)?,
-                Line::End => break,
-            }
+        while let Some((branch, frame)) = input.next_frame().map_err(context)? {
+            import.frame(branch, frame).await.map_err(context)?;
         }
         import.finish(input.frames).await.map_err(context)
     }
@@ -160,11 +157,6 @@ fn in_fork_order(info: &SessionInfo) -> Result<Vec<&BranchInfo>> {
         ordered.push(next);
     }
     Ok(ordered)
-}
-
-enum Line {
-    Frame(BranchId, Frame),
-    End,
 }
 
 struct Input<'a> {
@@ -212,7 +204,8 @@ impl<'a> Input<'a> {
         Ok(object)
     }
 
-    fn next(&mut self) -> Result<Line> {
+    /// The next frame and its branch; nothing at the end of a complete file.
+    fn next_frame(&mut self) -> Result<Option<(BranchId, Frame)>> {
         let line = self.line()?;
         if let Ok(end) = object_from_line::<ExportEnd>(&line) {
             let hash = Hash(*self.hasher.finalize().as_bytes());
@@ -221,14 +214,14 @@ impl<'a> Input<'a> {
             if end.hash != hash || end.frames != self.frames || more {
                 return Err(Error::corrupt("the end of the file does not fit what stands before it"));
             }
-            return Ok(Line::End);
+            return Ok(None);
         }
         let parsed = Frame::from_line::<FrameOf>(line.strip_suffix(b"\n").unwrap_or(&line));
         let (frame, of) = parsed.map_err(|error| self.wrong(error))?;
         let Some(of) = of else { return Err(Error::corrupt(format!("line {} names no branch", self.number))) };
         self.hasher.update(&line);
         self.frames += 1;
-        Ok(Line::Frame(of.branch, frame))
+        Ok(Some((of.branch, frame)))
     }
 }
 

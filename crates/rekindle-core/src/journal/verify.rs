@@ -1,6 +1,6 @@
 //! Verification: every byte of a session is read and checked, and all damage is listed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use serde::Serialize;
@@ -72,6 +72,9 @@ impl Journal {
         for branch in seen.keys().filter(|branch| info.branch(branch).is_err()) {
             report.add(DamageKind::Missing, branch, Seq(1), Seq::MAX, "the branch is gone");
         }
+        // A store may have noticed while opening what was found again while reading.
+        let mut known = HashSet::new();
+        report.damage.retain(|damage| known.insert((damage.kind, damage.branch.clone(), damage.first, damage.last)));
         Ok(report)
     }
 

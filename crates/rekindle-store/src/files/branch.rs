@@ -65,19 +65,6 @@ pub(super) struct Tail {
     pub base: Option<(Option<Box<dyn DiskFile>>, Scan)>,
 }
 
-/// A commit that was not carried out.
-pub(super) struct NotWritten {
-    pub error: Error,
-    /// From where on the segment may hold bytes that are not durable, if it could not be cut.
-    pub distrusted: Option<(Seq, u64)>,
-}
-
-impl From<Error> for NotWritten {
-    fn from(error: Error) -> Self {
-        Self { error, distrusted: None }
-    }
-}
-
 impl Branch {
     /// A branch whose files were not looked at yet.
     pub(super) fn new(stored: StoredBranch, directory: PathBuf) -> Self {
@@ -140,7 +127,8 @@ impl Branch {
         let head = self.head_finding(&scan);
         scan.lines_after(recorded.seq).for_each(|line| apply(&mut self.info, described, line));
         let file_len = file.as_ref().map_or(Ok(0), |file| file.len()).map_err(reading(&self.directory))?;
-        let unsynced = scan.lines_after(recorded.seq).next().is_some();
+        // What the recorded head is part of was durable when it was recorded; nothing else is known to be.
+        let unsynced = scan.next() > recorded.seq.next() || segments.last().is_some_and(|first| *first > recorded.seq);
         self.tail = Some(Tail {
             segments,
             file,
@@ -158,11 +146,10 @@ impl Branch {
     // The recorded head was durable once: if it is not there now, it was lost, not unfinished.
     fn close_last(&self, mut scan: Scan) -> Scan {
         let recorded = self.stored.info.head.seq;
-        let ends = scan.last_line().map_or(self.floor(), |line| line.last);
-        if recorded > ends && recorded > self.floor() {
+        let next = scan.next();
+        if recorded >= next && recorded > self.floor() {
             scan.close(recorded);
-            let first = ends.next();
-            scan.broken.get_or_insert(Finding { kind: DamageKind::Missing, ..Finding::missing(first, recorded) });
+            scan.broken.get_or_insert_with(|| Finding::missing(next, recorded));
         }
         scan
     }
@@ -247,15 +234,15 @@ impl Branch {
         })
     }
 
-    /// Makes durable what another process may have left in memory.
-    pub(super) fn settle(&mut self, layout: &Layout, distrusted: Option<(Seq, u64)>) -> Result<()> {
-        let Some(tail) = self.tail.as_mut().filter(|tail| tail.unsynced || distrusted.is_some()) else { return Ok(()) };
+    /// Makes durable what a failed write or another process may have left in memory.
+    pub(super) fn settle(&mut self, layout: &Layout) -> Result<()> {
+        let Some(tail) = self.tail.as_mut().filter(|tail| tail.unsynced) else { return Ok(()) };
         if let Some(file) = &tail.file {
-            if let Some((_, from)) = distrusted.filter(|(segment, from)| tail.segments.last() == Some(segment) && *from < tail.scan.good) {
-                // After a failed sync the system may believe that these bytes are on the disk.
-                // Written again, they are synced again.
-                let len = (tail.scan.good - from) as usize;
-                let bytes = file.read_exact_at(from, len).map_err(reading(&self.directory))?;
+            // Only the last commit is in doubt: each is settled before the next. After a failed
+            // sync the system may believe that its bytes are on the disk; written again, they
+            // are synced again.
+            if let Some(from) = tail.scan.last_commit() {
+                let bytes = file.read_exact_at(from, (tail.scan.good - from) as usize).map_err(reading(&self.directory))?;
                 file.write_at(from, &bytes).map_err(writing(&self.directory))?;
             }
             file.sync_data().map_err(writing(&self.directory))?;
@@ -303,9 +290,9 @@ impl Branch {
         bytes: &[u8],
         mut lines: Vec<Line>,
         described: &mut Described,
-    ) -> Result<(), NotWritten> {
+    ) -> Result<()> {
         let first = self.info.head.seq.next();
-        let Some(tail) = &mut self.tail else { return Err(Error::invalid("the branch was not read").into()) };
+        let Some(tail) = &mut self.tail else { return Err(Error::invalid("the branch was not read")) };
         let new = tail.file.is_none();
         let file = match tail.file.take() {
             Some(file) => file,
@@ -317,10 +304,9 @@ impl Branch {
             written = written.and_then(|()| layout.disk.sync_dir(&self.directory));
         }
         if let Err(error) = written {
-            let cut = file.truncate(good).and_then(|()| file.sync_data());
-            let segment = if new { first } else { tail.segments.last().copied().unwrap_or(first) };
-            let distrusted = cut.is_err().then_some((segment, good));
-            return Err(NotWritten { error: writing(&self.directory)(error), distrusted });
+            // If this fails too, the bytes are found, judged and settled before the next commit.
+            let _ = file.truncate(good).and_then(|()| file.sync_data());
+            return Err(writing(&self.directory)(error));
         }
         if new {
             tail.segments.push(first);

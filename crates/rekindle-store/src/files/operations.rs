@@ -18,6 +18,8 @@ impl Session {
         }
         self.locked_unread(|session| {
             if session.read_manifest()?.is_some() {
+                // Whoever made it may have died before it was durable.
+                session.layout.sync_dir(&session.directory)?;
                 return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already"));
             }
             if let Some(base) = &new.base {
@@ -69,12 +71,13 @@ impl Session {
             self.record()?;
         }
         let layout = self.layout.clone();
+        self.refreshed(&append.branch)?;
+        self.settle(Some(&append.branch))?;
         let branch = self.refreshed(&append.branch)?;
         let info = branch.info.clone();
         let decided = append.decide(&info, now, |seq| branch.hash_at(&layout, seq));
         let damage = branch.broken();
         if let Ok(Decided::Repeated(appended)) = decided {
-            self.settle(Some(&append.branch))?;
             return Ok(appended);
         }
         if let Some(damage) = damage {
@@ -82,7 +85,6 @@ impl Session {
         }
         decided?;
         let (bytes, lines) = encode(append, &info, now)?;
-        self.settle(Some(&append.branch))?;
         self.refreshed(&append.branch)?.cut_torn(&layout)?;
         if self.refreshed(&append.branch)?.rolls(&layout, bytes.len()) {
             // So that whoever opens the session need only read its last segment.
@@ -98,10 +100,7 @@ impl Session {
         let state = self.state.as_mut().ok_or_else(missing)?;
         let described = &mut state.described;
         let found = state.branches.iter_mut().find(|found| found.info.branch == *branch).ok_or_else(missing)?;
-        found.commit(&self.layout, bytes, lines, described).map_err(|failed| {
-            self.distrusted.extend(failed.distrusted.map(|from| (branch.clone(), from)));
-            failed.error
-        })
+        found.commit(&self.layout, bytes, lines, described)
     }
 
     fn refreshed(&mut self, branch: &BranchId) -> Result<&mut Branch> {
@@ -115,8 +114,8 @@ impl Session {
     pub(super) fn fork(&mut self, fork: &Fork, now: Timestamp) -> Result<BranchInfo> {
         self.locked(true, |session| {
             session.refresh_all()?;
+            session.settle(None)?;
             if let Some(existing) = fork.decide(&session.info(now)?)? {
-                session.settle(None)?;
                 return Ok(existing);
             }
             let directory = branch_directory(&session.directory, &fork.branch);
@@ -140,6 +139,7 @@ impl Session {
     pub(super) fn lease(&mut self, request: &LeaseRequest, now: Timestamp) -> Result<Lease> {
         self.locked(true, |session| {
             session.refresh_all()?;
+            session.settle(None)?;
             let mut info = session.info(now)?;
             let lease = request.decide(&mut info, now)?;
             let state = session.state.as_mut().ok_or_else(missing)?;
@@ -201,6 +201,7 @@ impl Session {
 
     fn remove_branch(&mut self, removal: &Removal, branch: &BranchId, now: Timestamp) -> Result<Removed> {
         self.refresh_all()?;
+        self.settle(None)?;
         let mut removed = Removed::default();
         if removal.decide(&self.info(now)?, now)? {
             let layout = self.layout.clone();
@@ -209,8 +210,6 @@ impl Session {
             removed = Removed { frames, bytes };
             state.branches.retain(|found| found.info.branch != *branch);
             self.record()?;
-        } else {
-            self.settle(None)?;
         }
         self.layout.discard(&branch_directory(&self.directory, branch))?;
         Ok(removed)
@@ -219,8 +218,8 @@ impl Session {
     fn remove_history(&mut self, removal: &Removal, branch: &BranchId, base: &Base, now: Timestamp) -> Result<Removed> {
         let layout = self.layout.clone();
         self.refresh_all()?;
+        self.settle(None)?;
         if !removal.decide(&self.info(now)?, now)? {
-            self.settle(None)?;
             self.refreshed(branch)?.remove_dead(&layout)?;
             return Ok(Removed::default());
         }

@@ -264,12 +264,19 @@ impl Scan {
         self.next = through.next();
     }
 
-    /// The last line.
-    pub(super) fn last_line(&self) -> Option<&Line> {
-        self.items.iter().rev().find_map(|item| match item {
-            Item::Line(line) => Some(line),
-            Item::Damaged(_) => None,
-        })
+    /// The record that comes next.
+    pub(super) fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// Where the last commit begins, if a line ends the segment.
+    pub(super) fn last_commit(&self) -> Option<u64> {
+        let Item::Line(last) = self.items.last()? else { return None };
+        let parts = last.meta.part().0 as usize;
+        match self.items.get(self.items.len().checked_sub(parts)?)? {
+            Item::Line(line) => Some(line.offset),
+            Item::Damaged(_) => Some(last.offset),
+        }
     }
 
     /// What holds or held record `seq`.

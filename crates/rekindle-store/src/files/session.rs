@@ -5,7 +5,6 @@
 //! of one small read that another one changed it; appended lines are noticed by the segment's
 //! length. The marker is never synced: it only matters to processes that run.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,8 +49,6 @@ pub(super) struct Session {
     lock: Option<Box<dyn DiskFile>>,
     marker: Vec<u8>,
     pub state: Option<State>,
-    /// Where bytes may stand in a segment that no sync made durable.
-    pub distrusted: HashMap<BranchId, (Seq, u64)>,
 }
 
 /// The session as it is.
@@ -69,7 +66,7 @@ pub(super) struct State {
 impl Session {
     pub(super) fn new(layout: Arc<Layout>, key: SessionKey) -> Self {
         let directory = layout.session(&key);
-        Self { layout, key, directory, lock: None, marker: Vec::new(), state: None, distrusted: HashMap::new() }
+        Self { layout, key, directory, lock: None, marker: Vec::new(), state: None }
     }
 
     /// Does `work` on the session as it is, under its lock.
@@ -237,7 +234,7 @@ impl Session {
         Ok(state)
     }
 
-    /// Makes durable whatever other processes left unsynced: what is acknowledged from now on
+    /// Makes durable whatever was left unsynced: what is acknowledged from now on
     /// stands on it. The branches in question were refreshed.
     pub(super) fn settle(&mut self, only: Option<&BranchId>) -> Result<()> {
         let state = self.state.as_mut().ok_or_else(missing)?;
@@ -250,8 +247,7 @@ impl Session {
         }
         for branch in &mut state.branches {
             if only.is_none_or(|only| *only == branch.info.branch) {
-                branch.settle(&self.layout, self.distrusted.get(&branch.info.branch).copied())?;
-                self.distrusted.remove(&branch.info.branch);
+                branch.settle(&self.layout)?;
             }
         }
         Ok(())

@@ -110,6 +110,11 @@ async fn the_disk_may_fail_at_every_operation() {
                 assert_eq!(error.session(), Some(&script.session), "{context}");
                 disk.set_fault(Fault::None);
                 let epoch = user.epoch;
+                if matches!(fault, Fault::From(..)) {
+                    // As if the process had died as well: what it left unsynced is still there.
+                    user = open(&script, &disk).unwrap();
+                    user.epoch = epoch;
+                }
                 survives(&script, &disk, &mut user, failed, &context).await;
                 go_on(&script, user, epoch, failed, &context).await;
             }

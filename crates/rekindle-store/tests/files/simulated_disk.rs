@@ -238,7 +238,7 @@ impl SimulatedDisk {
                     if matches!(image, Image::Synced | Image::ContentLost) {
                         now.clone_from(synced);
                     } else if let Some(last) = state.last_write.as_ref().filter(|last| last.node == index && now != synced) {
-                        spoil(now, last, image);
+                        spoil(now, synced.len(), last, image);
                     }
                     synced.clone_from(now);
                     *dirty = vec![false; now.len()];
@@ -255,7 +255,9 @@ impl SimulatedDisk {
     }
 }
 
-fn spoil(now: &mut Vec<u8>, last: &LastWrite, image: Image) {
+// Only bytes that were never on the disk can be missing from it.
+fn spoil(now: &mut Vec<u8>, synced: usize, last: &LastWrite, image: Image) {
+    let start = last.offset.max(synced);
     let end = (last.offset + last.bytes.len()).min(now.len());
     match image {
         Image::Torn(permille) if now.len() == last.before.len().max(last.offset + last.bytes.len()) => {
@@ -264,11 +266,11 @@ fn spoil(now: &mut Vec<u8>, last: &LastWrite, image: Image) {
             now.resize(now.len().max(last.offset + kept), 0);
             now[last.offset..last.offset + kept].copy_from_slice(&last.bytes[..kept]);
         }
-        Image::Zeroed if last.offset < end => now[last.offset..end].fill(0),
+        Image::Zeroed if start < end => now[start..end].fill(0),
         Image::FirstSectorLost => {
-            let sector = (last.offset / SECTOR + 1) * SECTOR;
+            let sector = (start / SECTOR + 1) * SECTOR;
             if sector < end {
-                now[last.offset..sector].fill(0);
+                now[start..sector].fill(0);
             }
         }
         _ => {}

@@ -1,4 +1,7 @@
 //! Behaviour of all stores and decorators: the conformance suite and what goes beyond it.
+#![cfg(all(feature = "files", feature = "sqlite"))]
+#![allow(clippy::unwrap_used)]
 
 mod conformance;
+mod damage;
 mod fixtures;

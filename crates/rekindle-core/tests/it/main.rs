@@ -1,0 +1,5 @@
+//! What core promises to the outside: stored bytes, error codes, documents made from the code.
+#![allow(clippy::unwrap_used)]
+
+mod documents;
+mod golden;
