@@ -4,14 +4,14 @@
 //! recorded head say. Only the last segment is read to know the end; older ones are read when
 //! somebody asks for them, one at a time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rekindle_core::{Base, BranchInfo, Damage, DamageKind, Error, Hash, Head, Result, Seq, SessionHeader};
+use rekindle_core::{BranchInfo, Damage, DamageKind, Error, Hash, Head, Result, Seq, SessionHeader};
 use serde::{Deserialize, Serialize};
 
 use super::disk::{DiskFile, OpenMode};
-use super::layout::{Layout, absent, base_name, reading, segment_first, segment_name, writing};
-use super::scan::{Finding, Item, Line, Meta, Scan};
+use super::layout::{Layout, absent, reading, segment_first, segment_name, writing};
+use super::scan::{Finding, Item, Line, Scan};
 
 /// What `session.json` says of a branch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,21 +81,22 @@ impl Branch {
         let next = self.directory.join(segment_name(self.info.head.seq.next()));
         let Some(tail) = &mut self.tail else { return self.load(layout, described) };
         let Some(file) = &tail.file else {
-            return match layout.disk.len(&next) {
+            return match layout.disk.size(&next) {
                 Err(error) if absent(&error) => Ok(()),
                 _ => self.load(layout, described),
             };
         };
-        let len = file.len().map_err(reading(&self.directory))?;
+        let len = file.size().map_err(reading(&self.directory))?;
+        // An unfinished write may have been replaced by a finished one of the same length.
+        if len < tail.file_len || !tail.scan.can_extend() {
+            return self.load(layout, described);
+        }
         if len == tail.file_len {
             return Ok(());
         }
-        if len < tail.file_len || !tail.scan.can_extend() || tail.broken.is_some() {
-            return self.load(layout, described);
-        }
         tail.scan.extend(&**file, len).map_err(reading(&self.directory))?;
         (tail.file_len, tail.unsynced) = (len, true);
-        tail.broken = tail.scan.broken.clone();
+        tail.broken = tail.scan.broken.clone().or(tail.broken.take());
         let known = self.info.head.seq;
         for line in tail.scan.lines_after(known) {
             apply(&mut self.info, described, line);
@@ -104,12 +105,7 @@ impl Branch {
     }
 
     fn load(&mut self, layout: &Layout, described: &mut Described) -> Result<()> {
-        let mut segments: Vec<_> = layout.names(&self.directory)?.iter().filter_map(|name| segment_first(name)).collect();
-        segments.sort_unstable();
-        // Where the next segment begins no later than what is kept, a trim did not get to remove this one.
-        let live = self.floor().next();
-        let dead = segments.iter().skip(1).take_while(|first| **first <= live).count();
-        segments.drain(..dead);
+        let segments = self.segments(layout)?;
         self.info = self.stored.info.clone();
         let recorded = self.stored.info.head;
         let from = segments.partition_point(|first| *first <= recorded.seq.next()).saturating_sub(1);
@@ -118,7 +114,7 @@ impl Branch {
             scan.lines_after(recorded.seq).for_each(|line| apply(&mut self.info, described, line));
         }
         let (file, scan) = match segments.len() {
-            0 => (None, self.close_last(Scan::new(live))),
+            0 => (None, self.close_last(Scan::new(self.floor().next()))),
             count => {
                 let (file, scan) = self.scan_segment(layout, &segments, count - 1)?;
                 (Some(file), self.close_last(scan))
@@ -126,7 +122,7 @@ impl Branch {
         };
         let head = self.head_finding(&scan);
         scan.lines_after(recorded.seq).for_each(|line| apply(&mut self.info, described, line));
-        let file_len = file.as_ref().map_or(Ok(0), |file| file.len()).map_err(reading(&self.directory))?;
+        let file_len = file.as_ref().map_or(Ok(0), |file| file.size()).map_err(reading(&self.directory))?;
         // What the recorded head is part of was durable when it was recorded; nothing else is known to be.
         let unsynced = scan.next() > recorded.seq.next() || segments.last().is_some_and(|first| *first > recorded.seq);
         self.tail = Some(Tail {
@@ -141,6 +137,17 @@ impl Branch {
             base: None,
         });
         Ok(())
+    }
+
+    fn segments(&self, layout: &Layout) -> Result<Vec<Seq>> {
+        let names = layout.names(&self.directory)?;
+        let mut segments: Vec<_> = names.iter().filter_map(|name| segment_first(name)).collect();
+        segments.sort_unstable();
+        // Where the next segment begins no later than what is kept, a trim did not get to remove this one.
+        let live = self.floor().next();
+        let dead = segments.iter().skip(1).take_while(|first| **first <= live).count();
+        segments.drain(..dead);
+        Ok(segments)
     }
 
     // The recorded head was durable once: if it is not there now, it was lost, not unfinished.
@@ -177,7 +184,12 @@ impl Branch {
     }
 
     /// Opens and reads a segment that is not the last of the branch, or is not known to be.
-    pub(super) fn scan_segment(&self, layout: &Layout, segments: &[Seq], index: usize) -> Result<(Box<dyn DiskFile>, Scan)> {
+    pub(super) fn scan_segment(
+        &self,
+        layout: &Layout,
+        segments: &[Seq],
+        index: usize,
+    ) -> Result<(Box<dyn DiskFile>, Scan)> {
         let first = segments[index];
         let path = self.directory.join(segment_name(first));
         let file = open_segment(layout, &path).map_err(reading(&path))?;
@@ -200,7 +212,8 @@ impl Branch {
             Item::Damaged(finding) if finding.last > floor => Some(finding),
             _ => None,
         });
-        let mut damage: Vec<_> = items.chain(&tail.scan.notes).chain(&tail.extra).map(|found| found.on(&self.info.branch)).collect();
+        let mut damage: Vec<_> =
+            items.chain(&tail.scan.notes).chain(&tail.extra).map(|found| found.on(&self.info.branch)).collect();
         if tail.scan.torn {
             let next = self.info.head.seq.next();
             damage.push(torn(next, "the last write was not finished".into()).on(&self.info.branch));
@@ -242,7 +255,8 @@ impl Branch {
             // sync the system may believe that its bytes are on the disk; written again, they
             // are synced again.
             if let Some(from) = tail.scan.last_commit() {
-                let bytes = file.read_exact_at(from, (tail.scan.good - from) as usize).map_err(reading(&self.directory))?;
+                let bytes =
+                    file.read_exact_at(from, (tail.scan.good - from) as usize).map_err(reading(&self.directory))?;
                 file.write_at(from, &bytes).map_err(writing(&self.directory))?;
             }
             file.sync_data().map_err(writing(&self.directory))?;
@@ -320,73 +334,6 @@ impl Branch {
         tail.scan.push(lines, tail.file_len);
         Ok(())
     }
-
-    /// Writes the file of a base; it counts once `session.json` names its head.
-    pub(super) fn write_base(layout: &Layout, directory: &std::path::Path, base: &Base) -> Result<()> {
-        let mut bytes = Vec::new();
-        for frame in &base.frames {
-            let line = frame.to_line(None::<Meta>).map_err(|error| Error::invalid("a part of the base cannot be written").because(error))?;
-            bytes.extend(line);
-        }
-        create_directory(layout, directory)?;
-        layout.replace(&directory.join(base_name(base.head)), &bytes)
-    }
-
-    /// Removes files and bytes from before what is kept. May be stopped at any point.
-    pub(super) fn remove_dead(&mut self, layout: &Layout) -> Result<()> {
-        let names = layout.names(&self.directory)?;
-        let live = self.floor().next();
-        let current = self.info.base.map(base_name);
-        let remove = |path: PathBuf| match layout.disk.remove_file(&path) {
-            Err(error) if !absent(&error) => Err(writing(&path)(error)),
-            _ => Ok(()),
-        };
-        self.cut_dead_lines(layout)?;
-        let kept = self.tail.take().map(|tail| tail.segments).unwrap_or_default();
-        for name in &names {
-            let is_dead = match segment_first(name) {
-                Some(first) => first < live && !kept.contains(&first),
-                None => name.starts_with("base-") && Some(name) != current.as_ref(),
-            };
-            if is_dead {
-                remove(self.directory.join(name))?;
-            }
-        }
-        match names.is_empty() {
-            true => Ok(()),
-            false => layout.sync_dir(&self.directory),
-        }
-    }
-
-    /// Rewrites the segment in which dead lines are followed by live ones; forgets it if all are dead.
-    fn cut_dead_lines(&mut self, layout: &Layout) -> Result<()> {
-        let floor = self.floor();
-        let Some(first) = self.tail.as_ref().and_then(|tail| tail.segments.first().copied()).filter(|first| *first <= floor) else {
-            return Ok(());
-        };
-        let directory = self.directory.clone();
-        let (file, scan) = self.segment(layout, 0)?;
-        if scan.torn || scan.broken.is_some() {
-            return Ok(());
-        }
-        let replaced = match scan.items.iter().find(|item| item.span().1 > floor) {
-            None => None,
-            Some(Item::Line(line)) if line.first > first => {
-                let Some(file) = file else { return Ok(()) };
-                let bytes = file.read_exact_at(line.offset, (scan.good - line.offset) as usize);
-                Some((line.first, bytes.map_err(reading(&directory))?))
-            }
-            Some(_) => return Ok(()),
-        };
-        if let Some((first, bytes)) = &replaced {
-            layout.replace(&directory.join(segment_name(*first)), bytes)?;
-        }
-        if let Some(tail) = &mut self.tail {
-            tail.segments.remove(0);
-            tail.segments.splice(0..0, replaced.map(|(first, _)| first));
-        }
-        Ok(())
-    }
 }
 
 fn torn(next: Seq, detail: String) -> Finding {
@@ -415,26 +362,28 @@ fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {
     }
 }
 
-fn open_segment(layout: &Layout, path: &std::path::Path) -> std::io::Result<Box<dyn DiskFile>> {
+fn open_segment(layout: &Layout, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     if !layout.writable {
         return layout.disk.open(path, OpenMode::Read);
     }
     // Where writing is forbidden, reading may not be.
     match layout.disk.open(path, OpenMode::Create) {
-        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => layout.disk.open(path, OpenMode::Read),
+        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
+            layout.disk.open(path, OpenMode::Read)
+        }
         other => other,
     }
 }
 
-fn create_directory(layout: &Layout, directory: &std::path::Path) -> Result<()> {
+pub(super) fn create_directory(layout: &Layout, directory: &Path) -> Result<()> {
     if let Some(branches) = directory.parent() {
         layout.create_dir(branches)?;
     }
     layout.create_dir(directory)
 }
 
-fn create_segment(layout: &Layout, directory: &std::path::Path, first: Seq) -> Result<Box<dyn DiskFile>> {
+fn create_segment(layout: &Layout, directory: &Path, first: Seq) -> Result<Box<dyn DiskFile>> {
     create_directory(layout, directory)?;
     layout.create(&directory.join(segment_name(first)))
 }

@@ -20,7 +20,7 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>>;
 
     /// The length of the file at `path`.
-    fn len(&self, path: &Path) -> io::Result<u64>;
+    fn size(&self, path: &Path) -> io::Result<u64>;
 
     /// The names in a directory, in any order; names that are not text are left out.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
@@ -44,7 +44,7 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
 /// An open file. Closing it releases its lock.
 pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Its length now.
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 
     /// Reads at most as much as fits into `buffer`; zero at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
@@ -81,7 +81,7 @@ impl dyn DiskFile + '_ {
 
     /// Reads at most the first `limit` bytes.
     pub(super) fn read_start(&self, limit: usize) -> io::Result<Vec<u8>> {
-        let len = usize::try_from(self.len()?).unwrap_or(usize::MAX).min(limit);
+        let len = usize::try_from(self.size()?).unwrap_or(usize::MAX).min(limit);
         self.read_exact_at(0, len)
     }
 }

@@ -12,6 +12,7 @@ use rekindle_core::{Error, Result, SessionInfo, SessionKey, SessionPage, Session
 use serde::{Deserialize, Serialize};
 
 use super::Core;
+use super::branch::Tail;
 use super::disk::OpenMode;
 use super::layout::Layout;
 use super::session::{Manifest, Session, missing};
@@ -43,6 +44,10 @@ struct Known {
     /// power cut other bytes could have the same length.
     #[serde(skip, default = "yes")]
     settled: bool,
+    /// Whether any change would change the length of a file. Another write of the same length
+    /// may take the place of an unfinished one.
+    #[serde(skip, default = "yes")]
+    stable: bool,
 }
 
 fn yes() -> bool {
@@ -67,7 +72,11 @@ impl Core {
             } else if let Some(known) = self.look(&directory, &name, query, now)? {
                 all.push(known.info.clone());
                 fresh += 1;
-                self.index.lock().unwrap_or_else(PoisonError::into_inner).known.insert(directory, known);
+                let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+                match known.stable {
+                    true => index.known.insert(directory, known),
+                    false => index.known.remove(&directory),
+                };
             }
         }
         if fresh >= WORTH_WRITING && self.layout.writable {
@@ -80,7 +89,7 @@ impl Core {
     fn remembered(&self, directory: &Path, now: Timestamp) -> Option<SessionInfo> {
         let known = self.index.lock().unwrap_or_else(PoisonError::into_inner).known.get(directory).cloned()?;
         let unchanged = has_revision(&self.layout, directory, &known.revision)
-            && known.files.iter().all(|(file, len)| self.layout.disk.len(&directory.join(file)).ok() == *len);
+            && known.files.iter().all(|(file, len)| self.layout.disk.size(&directory.join(file)).ok() == *len);
         unchanged.then_some(SessionInfo { observed_at: now, ..known.info })
     }
 
@@ -114,9 +123,11 @@ impl Core {
                 let (path, len) = branch.watched();
                 (path.strip_prefix(&session.directory).map(Path::to_owned).unwrap_or(path), len)
             });
-            let settled = state.branches.iter().all(|branch| branch.tail.as_ref().is_some_and(|tail| !tail.unsynced));
+            let all =
+                |holds: fn(&Tail) -> bool| state.branches.iter().all(|branch| branch.tail.as_ref().is_some_and(holds));
+            let (settled, stable) = (all(|tail| !tail.unsynced), all(|tail| tail.scan.can_extend()));
             let (files, revision) = (files.collect(), state.revision.clone());
-            Ok(Known { directory: name.to_owned(), revision, files, info, settled })
+            Ok(Known { directory: name.to_owned(), revision, files, info, settled, stable })
         })
     }
 
@@ -139,7 +150,7 @@ impl Core {
     fn write_index(&self, namespace: &Path) -> Result<()> {
         let mut bytes = Vec::new();
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        index.known.retain(|directory, _| self.layout.disk.len(&directory.join("session.json")).is_ok());
+        index.known.retain(|directory, _| self.layout.disk.size(&directory.join("session.json")).is_ok());
         for (directory, known) in &index.known {
             if directory.parent() == Some(namespace) && known.settled {
                 bytes.extend(object_to_line(known).map_err(|error| Error::invalid("unwritable").because(error))?);
@@ -147,9 +158,10 @@ impl Core {
         }
         drop(index);
         let temporary = namespace.join(format!("index.{}.tmp", self.layout.unique()));
-        let written = self.layout.create(&temporary).and_then(|file| {
-            file.write_at(0, &bytes).map_err(super::layout::writing(&temporary))
-        });
+        let written = self
+            .layout
+            .create(&temporary)
+            .and_then(|file| file.write_at(0, &bytes).map_err(super::layout::writing(&temporary)));
         // Not synced: every line carries its checksum, so a torn file is only a smaller one.
         let renamed = written.and_then(|()| {
             let to = namespace.join("index.jsonl");

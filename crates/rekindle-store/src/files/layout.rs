@@ -158,7 +158,10 @@ impl Layout {
         temporary.push(".tmp");
         let temporary = PathBuf::from(temporary);
         let written = self.create(&temporary).and_then(|file| {
-            file.truncate(0).and_then(|()| file.write_at(0, bytes)).and_then(|()| file.sync_data()).map_err(writing(path))
+            file.truncate(0)
+                .and_then(|()| file.write_at(0, bytes))
+                .and_then(|()| file.sync_data())
+                .map_err(writing(path))
         });
         let renamed = written.and_then(|()| self.disk.rename(&temporary, path).map_err(writing(path)));
         if renamed.is_err() {
@@ -211,9 +214,8 @@ pub(super) fn base_name(head: Head) -> String {
 }
 
 fn check_layout(bytes: &[u8], path: &Path) -> Result<()> {
-    let file: StoreFile = serde_json::from_slice(bytes).map_err(|error| {
-        Error::corrupt(format!("{} is not the file of a store", path.display())).because(error)
-    })?;
+    let file: StoreFile = serde_json::from_slice(bytes)
+        .map_err(|error| Error::corrupt(format!("{} is not the file of a store", path.display())).because(error))?;
     if file.layout > LAYOUT {
         let kind = ErrorKind::VersionTooNew { what: "layout".into(), found: file.layout, supported: LAYOUT };
         return Err(Error::new(kind, format!("the store has layout {}; this build reads up to {LAYOUT}", file.layout)));
@@ -237,9 +239,7 @@ pub(super) fn reading(path: &Path) -> impl Fn(io::Error) -> Error {
 
 /// The error of a write that failed.
 pub(super) fn writing(path: &Path) -> impl Fn(io::Error) -> Error {
-    move |error| {
-        Error::new(ErrorKind::PersistFailed, format!("{} could not be written", path.display())).because(error)
-    }
+    move |error| Error::new(ErrorKind::PersistFailed, format!("{} could not be written", path.display())).because(error)
 }
 
 fn unusable(path: &Path, error: io::Error) -> Error {

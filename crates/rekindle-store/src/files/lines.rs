@@ -108,9 +108,11 @@ impl RawLine<'_> {
 
     // A flipped bit can also make a zero, but hardly one that ends exactly with a sector.
     fn has_lost_sectors(&self) -> bool {
-        let ends = self.bytes.iter().enumerate().filter(|(index, byte)| {
-            **byte == 0 && self.bytes.get(index + 1).is_none_or(|next| *next != 0)
-        });
+        let ends = self
+            .bytes
+            .iter()
+            .enumerate()
+            .filter(|(index, byte)| **byte == 0 && self.bytes.get(index + 1).is_none_or(|next| *next != 0));
         let mut ends = ends.map(|(index, _)| self.offset + index as u64 + 1);
         ends.any(|end| end % SECTOR == 0 || (!self.terminated && end == self.end))
     }
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn unfinished_writes_are_told_from_damage() {
-        let whole = br#"{"crc":"12345678","len":"00000007","a":"b"}"#;
+        let whole = br#"{"crc":"12345678","len":"00000008","a":"b"}"#;
         check(0, b"{\"cr", false, true);
         check(0, &whole[..40], false, true);
         check(0, whole, false, true);

@@ -28,6 +28,7 @@ mod page;
 mod real;
 mod scan;
 mod session;
+mod trim;
 mod worker;
 
 use std::collections::HashMap;

@@ -54,14 +54,7 @@ impl Session {
     }
 
     pub(super) fn append(&mut self, append: &Append, now: Timestamp) -> Result<Appended> {
-        self.locked(true, |session| {
-            let appended = session.try_append(append, now);
-            if appended.as_ref().is_err_and(|error| *error.kind() == ErrorKind::PersistFailed) {
-                // What the disk holds now is not what is remembered.
-                session.state = None;
-            }
-            appended
-        })
+        self.locked(true, |session| session.try_append(append, now))
     }
 
     fn try_append(&mut self, append: &Append, now: Timestamp) -> Result<Appended> {
@@ -260,7 +253,8 @@ fn encode(append: &Append, info: &BranchInfo, now: Timestamp) -> Result<(Vec<u8>
             let renewed = append.renew.filter(|_| append.fence.is_some()).zip(info.lease.as_ref());
             meta.lease = renewed.map(|(ttl, lease)| Renewal { epoch: lease.epoch, until: now.plus(ttl) });
         }
-        let line = frame.to_line(Some(&meta)).map_err(|error| append.error(too_large(frame.stored_len()).because(error)))?;
+        let line =
+            frame.to_line(Some(&meta)).map_err(|error| append.error(too_large(frame.stored_len()).because(error)))?;
         lines.push(Line::new(frame, bytes.len() as u64, line.len(), meta));
         bytes.extend(line);
     }

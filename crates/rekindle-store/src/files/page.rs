@@ -124,7 +124,9 @@ impl Filling<'_> {
             }
             let slot = match (item, file) {
                 (Item::Line(line), Some(file)) => self.frame(file, line)?,
-                (Item::Line(line), None) => Slot::Damaged(Finding::missing(line.first, line.last).on(&self.read.branch)),
+                (Item::Line(line), None) => {
+                    Slot::Damaged(Finding::missing(line.first, line.last).on(&self.read.branch))
+                }
                 // What it was marked with is not known: it is shown whatever marks are asked for.
                 (Item::Damaged(finding), _) => Slot::Damaged(finding.on(&self.read.branch)),
             };

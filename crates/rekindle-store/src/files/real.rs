@@ -17,7 +17,7 @@ impl Disk for RealDisk {
         Ok(Box::new(RealFile(file)))
     }
 
-    fn len(&self, path: &Path) -> io::Result<u64> {
+    fn size(&self, path: &Path) -> io::Result<u64> {
         fs::metadata(path).map(|metadata| metadata.len())
     }
 
@@ -62,7 +62,7 @@ impl Disk for RealDisk {
 struct RealFile(File);
 
 impl DiskFile for RealFile {
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         self.0.metadata().map(|metadata| metadata.len())
     }
 

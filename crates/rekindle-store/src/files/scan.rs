@@ -135,7 +135,7 @@ impl Scan {
     /// Reads the whole of a file.
     pub(super) fn of(file: &dyn DiskFile, first: Seq) -> io::Result<Self> {
         let mut scan = Self::new(first);
-        scan.extend(file, file.len()?)?;
+        scan.extend(file, file.size()?)?;
         Ok(scan)
     }
 
@@ -174,12 +174,14 @@ impl Scan {
             self.close_run();
             return;
         }
-        let all_unfinished = pending.iter().all(|entry| matches!(entry, Pending::Line(_) | Pending::Bad(Bad { unfinished: true, .. })));
+        let all_unfinished =
+            pending.iter().all(|entry| matches!(entry, Pending::Line(_) | Pending::Bad(Bad { unfinished: true, .. })));
         if all_unfinished && self.bad.is_none() {
             self.torn = true;
             return;
         }
-        let ends_whole = matches!(pending.last(), Some(Pending::Line(line)) if line.meta.part().0 == line.meta.part().1);
+        let ends_whole =
+            matches!(pending.last(), Some(Pending::Line(line)) if line.meta.part().0 == line.meta.part().1);
         self.flush(&mut pending);
         self.good = end;
         if !ends_whole {
@@ -319,7 +321,10 @@ impl Bad {
 
 fn is_whole(pending: &[Pending], of: u32) -> bool {
     pending.len() == of as usize
-        && pending.iter().zip(1..).all(|(entry, part)| matches!(entry, Pending::Line(line) if line.meta.part() == (part, of)))
+        && pending
+            .iter()
+            .zip(1..)
+            .all(|(entry, part)| matches!(entry, Pending::Line(line) if line.meta.part() == (part, of)))
 }
 
 fn read_line(raw: &RawLine<'_>) -> Result<Line, FrameError> {

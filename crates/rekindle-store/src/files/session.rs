@@ -73,6 +73,13 @@ impl Session {
     pub(super) fn locked<T>(&mut self, exclusive: bool, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.acquire(exclusive)?;
         let result = self.load().and_then(|()| work(self));
+        if result
+            .as_ref()
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::PersistFailed | ErrorKind::StoreUnavailable))
+        {
+            // What the disk holds now may not be what is remembered.
+            self.state = None;
+        }
         self.release();
         result
     }
@@ -192,7 +199,11 @@ impl Session {
         };
         let manifest = match object_from_line::<Manifest>(&bytes) {
             Ok(manifest) => manifest,
-            Err(error) => return Err(self.newer(&bytes).unwrap_or_else(|| self.damaged("session.json is damaged").because(error))),
+            Err(error) => {
+                return Err(self
+                    .newer(&bytes)
+                    .unwrap_or_else(|| self.damaged("session.json is damaged").because(error)));
+            }
         };
         if manifest.header.key != self.key {
             return Err(self.damaged(format!("session.json is that of session {}", manifest.header.key)));
@@ -207,7 +218,8 @@ impl Session {
         }
         let found = object_from_line::<Versioned>(bytes).ok()?.version;
         let kind = ErrorKind::VersionTooNew { what: "session.json".into(), found, supported: VERSION };
-        (found > VERSION).then(|| Error::new(kind, format!("session.json has version {found}; this build reads up to {VERSION}")))
+        (found > VERSION)
+            .then(|| Error::new(kind, format!("session.json has version {found}; this build reads up to {VERSION}")))
     }
 
     fn has_history(&self) -> Result<bool> {
@@ -221,7 +233,8 @@ impl Session {
     }
 
     fn damaged(&self, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-        let hint = format!("put session.json in {} back from a backup; nothing else was touched", self.directory.display());
+        let hint =
+            format!("put session.json in {} back from a backup; nothing else was touched", self.directory.display());
         Error::corrupt(message).on(&self.key).hint(hint)
     }
 
@@ -287,7 +300,8 @@ impl Session {
     }
 
     pub(super) fn write_manifest(&mut self, manifest: &Manifest) -> Result<()> {
-        let line = object_to_line(manifest).map_err(|error| Error::invalid("the session cannot be described").because(error))?;
+        let line = object_to_line(manifest)
+            .map_err(|error| Error::invalid("the session cannot be described").because(error))?;
         // The marker changes first: if this process dies in between, others look once in vain.
         self.mark()?;
         self.layout.replace(&self.directory.join("session.json"), &line)
@@ -370,5 +384,8 @@ pub(super) fn broken(damage: &rekindle_core::Damage, key: &SessionKey) -> Error 
         DamageKind::Version => "upgrade Rekindle to the version that wrote it",
         _ => "read what is left and fork the branch at the last good record, or restore the segment from a backup",
     };
-    Error::corrupt(format!("the end of the branch is damaged: {}", damage.detail)).on(key).at(damage.position()).hint(hint)
+    Error::corrupt(format!("the end of the branch is damaged: {}", damage.detail))
+        .on(key)
+        .at(damage.position())
+        .hint(hint)
 }

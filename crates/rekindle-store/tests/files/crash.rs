@@ -42,7 +42,12 @@ async fn go_on(script: &Script, mut user: User, epoch: Option<rekindle_core::Epo
     user.epoch = epoch;
     let found = user.see(&script.session).await;
     let allowed = found == script.seen[failed] || found == script.seen[failed + 1];
-    assert!(allowed, "{context}, step {failed}: {found:#?}\nis neither {:#?}\nnor {:#?}", script.seen[failed], script.seen[failed + 1]);
+    assert!(
+        allowed,
+        "{context}, step {failed}: {found:#?}\nis neither {:#?}\nnor {:#?}",
+        script.seen[failed],
+        script.seen[failed + 1]
+    );
     if let Ok(info) = user.store.open(&script.session).await {
         assert!(info.damage.iter().all(|damage| damage.kind == DamageKind::Torn), "{context}: {:?}", info.damage);
     }

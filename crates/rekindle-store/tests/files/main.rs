@@ -1,5 +1,10 @@
 //! The file store on a disk that fails, and on one that somebody tampered with.
 
+#![cfg(feature = "files")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod behaviour;
 mod crash;
+mod damage;
 mod script;
 mod simulated_disk;

@@ -284,7 +284,14 @@ impl Author {
     async fn fork(&mut self, new: &BranchId, from: &BranchId, seq: Seq) {
         let hash = self.hash_at(from, seq).await.hash;
         let from = Position::new(from.clone(), seq);
-        self.step(Step::Fork(Fork { session: self.script.session.clone(), branch: new.clone(), from, hash, base: None })).await;
+        self.step(Step::Fork(Fork {
+            session: self.script.session.clone(),
+            branch: new.clone(),
+            from,
+            hash,
+            base: None,
+        }))
+        .await;
     }
 
     async fn lease(&mut self, of: &BranchId, action: LeaseAction) {

@@ -237,7 +237,9 @@ impl SimulatedDisk {
                 Node::File { now, synced, dirty } => {
                     if matches!(image, Image::Synced | Image::ContentLost) {
                         now.clone_from(synced);
-                    } else if let Some(last) = state.last_write.as_ref().filter(|last| last.node == index && now != synced) {
+                    } else if let Some(last) =
+                        state.last_write.as_ref().filter(|last| last.node == index && now != synced)
+                    {
                         spoil(now, synced.len(), last, image);
                     }
                     synced.clone_from(now);
@@ -296,7 +298,7 @@ impl Disk for SimulatedDisk {
         Ok(Box::new(SimulatedFile { disk: self.clone(), node, writable, held: Mutex::new(None) }))
     }
 
-    fn len(&self, path: &Path) -> io::Result<u64> {
+    fn size(&self, path: &Path) -> io::Result<u64> {
         let state = self.state();
         let node = state.find(path)?;
         state.content(node).map(|content| content.len() as u64)
@@ -359,7 +361,7 @@ impl Disk for SimulatedDisk {
 }
 
 impl DiskFile for SimulatedFile {
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         self.disk.state().content(self.node).map(|content| content.len() as u64)
     }
 

@@ -5,3 +5,7 @@
 mod conformance;
 mod damage;
 mod fixtures;
+mod full_disk;
+mod killed;
+mod model;
+mod urls;

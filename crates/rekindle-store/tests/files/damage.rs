@@ -1,0 +1,276 @@
+//! Segments that somebody or something altered.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rekindle_core::{
+    Append, BranchId, DamageKind, ErrorKind, Head, LeaseAction, LeaseRequest, NewSession, OwnerId, ReadFrames, Seq,
+    SessionInfo, Slot, Store, StoreExt,
+};
+use rekindle_store::{FileStore, StoreOptions};
+use tempfile::TempDir;
+
+use crate::script::{frame, head_of, header, key};
+
+const COUNT: u64 = 6;
+
+/// A session of six records in a store on the real disk.
+struct Victim {
+    directory: TempDir,
+}
+
+impl Victim {
+    async fn new() -> Self {
+        let victim = Self { directory: tempfile::tempdir().unwrap() };
+        let store = victim.store();
+        let mut head = genesis(&store.create(&NewSession::new(header("s"))).await.unwrap());
+        for number in 1..=COUNT {
+            head = append(&store, head, &format!("record number {number}")).await.unwrap();
+        }
+        victim
+    }
+
+    fn store(&self) -> FileStore {
+        FileStore::open(self.directory.path(), StoreOptions::new()).unwrap()
+    }
+
+    fn session(&self) -> PathBuf {
+        self.directory.path().join("sessions/default/s")
+    }
+
+    fn segment(&self) -> PathBuf {
+        self.session().join("branches/main/00000000000000000001.jsonl")
+    }
+
+    fn lines(&self) -> Vec<Vec<u8>> {
+        fs::read(self.segment()).unwrap().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+    }
+
+    fn write(&self, lines: &[Vec<u8>]) {
+        fs::write(self.segment(), lines.concat()).unwrap();
+    }
+
+    /// What can be read, one way and the other, and what the session says.
+    async fn look(&self) -> (Vec<Slot>, SessionInfo) {
+        let store = self.store();
+        let read = ReadFrames::all(key("s"), BranchId::main());
+        let slots = store.read_all(&read).await.unwrap();
+        let mut reversed = store.read_all(&read.clone().with_newest_first().with_limit(1)).await.unwrap();
+        reversed.reverse();
+        assert_eq!(reversed, slots);
+        assert_eq!(store.read_all(&read.with_limit(2)).await.unwrap(), slots);
+        (slots, store.open(&key("s")).await.unwrap())
+    }
+
+    /// Appends behind whatever the head is now.
+    async fn go_on(&self) -> rekindle_core::Result<Head> {
+        let store = self.store();
+        let info = store.open(&key("s")).await.unwrap();
+        append(&store, genesis(&info), "later").await
+    }
+}
+
+fn genesis(info: &SessionInfo) -> Head {
+    info.branch(&BranchId::main()).unwrap().head
+}
+
+async fn append(store: &FileStore, head: Head, text: &str) -> rekindle_core::Result<Head> {
+    let frame = frame(&key("s"), &BranchId::main(), head, text);
+    let next = head_of(&frame);
+    store.append(&Append::new(key("s"), BranchId::main(), head, vec![frame])).await?;
+    Ok(next)
+}
+
+fn whole(slots: &[Slot]) -> Vec<u64> {
+    slots.iter().filter(|slot| matches!(slot, Slot::Whole(_))).map(|slot| slot.span().0.0).collect()
+}
+
+fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
+    let damaged = slots.iter().filter_map(|slot| match slot {
+        Slot::Damaged(damage) => Some((damage.kind, damage.first.0, damage.last.0)),
+        Slot::Whole(_) => None,
+    });
+    damaged.collect()
+}
+
+fn kinds(info: &SessionInfo) -> Vec<DamageKind> {
+    info.damage.iter().map(|damage| damage.kind).collect()
+}
+
+#[tokio::test]
+async fn a_flipped_bit_anywhere_in_the_middle_costs_one_record() {
+    let victim = Victim::new().await;
+    let lines = victim.lines();
+    for index in 0..lines[2].len() {
+        let mut altered = lines.clone();
+        altered[2][index] ^= 1 << (index % 7);
+        victim.write(&altered);
+        let (slots, info) = victim.look().await;
+        let (whole, damaged) = (whole(&slots), damaged(&slots));
+        let lost = if index + 1 == lines[2].len() { vec![3, 4] } else { vec![3] };
+        let left: Vec<u64> = (1..=COUNT).filter(|number| !lost.contains(number)).collect();
+        assert_eq!(whole, left, "byte {index}");
+        assert_eq!((damaged[0].1, damaged[0].2, damaged.len()), (lost[0], *lost.last().unwrap(), 1), "byte {index}");
+        assert_eq!(genesis(&info).seq, Seq(COUNT));
+        assert!(!info.damage.is_empty());
+    }
+    victim.go_on().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_last_record_is_never_cut_off() {
+    let victim = Victim::new().await;
+    let lines = victim.lines();
+    for index in 0..lines[5].len() {
+        let mut altered = lines.clone();
+        altered[5][index] ^= 1 << (index % 7);
+        victim.write(&altered);
+        let (slots, info) = victim.look().await;
+        assert_eq!(whole(&slots), [1, 2, 3, 4, 5], "byte {index}");
+        assert_eq!((damaged(&slots)[0].1, damaged(&slots)[0].2), (6, 6), "byte {index}");
+        assert!(!info.damage.is_empty());
+        let error = victim.go_on().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "byte {index}: {error:?}");
+        assert_eq!((error.session(), error.position().unwrap().seq), (Some(&key("s")), Seq(6)));
+        assert_eq!(victim.lines(), altered, "nothing may be cut");
+    }
+}
+
+#[tokio::test]
+async fn a_torn_tail_is_set_aside_and_reported() {
+    let lines = Victim::new().await.lines();
+    for kept in 1..lines[5].len() {
+        let victim = Victim::new().await;
+        let last = &victim.lines()[5][..kept];
+        victim.write(&[victim.lines()[..5].concat(), last.to_vec()]);
+        let (slots, info) = victim.look().await;
+        assert_eq!((whole(&slots), damaged(&slots)), (vec![1, 2, 3, 4, 5], vec![]));
+        assert_eq!(kinds(&info), [DamageKind::Torn]);
+        victim.go_on().await.unwrap();
+        let (slots, info) = victim.look().await;
+        assert_eq!((whole(&slots), kinds(&info)), (vec![1, 2, 3, 4, 5, 6], vec![DamageKind::Torn]));
+        let quarantine: Vec<_> = fs::read_dir(victim.segment().with_file_name("quarantine")).unwrap().collect();
+        assert_eq!(quarantine.len(), 1);
+        assert_eq!(fs::read(quarantine[0].as_ref().unwrap().path()).unwrap(), last);
+        if kept > 40 {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn zeros_at_the_end_are_an_unfinished_write() {
+    for zeros in [1, 100, 5_000] {
+        let victim = Victim::new().await;
+        victim.write(&[victim.lines().concat(), vec![0; zeros]]);
+        let (slots, info) = victim.look().await;
+        assert_eq!((whole(&slots).len() as u64, damaged(&slots)), (COUNT, vec![]));
+        assert_eq!(kinds(&info), [DamageKind::Torn]);
+        victim.go_on().await.unwrap();
+        assert_eq!(whole(&victim.look().await.0).len() as u64, COUNT + 1);
+    }
+}
+
+#[tokio::test]
+async fn missing_swapped_and_repeated_lines_are_noticed() {
+    let victim = Victim::new().await;
+    let lines = victim.lines();
+    let order = |order: &[usize]| order.iter().map(|index| lines[*index].clone()).collect::<Vec<_>>();
+    victim.write(&order(&[0, 1, 3, 4, 5]));
+    let (slots, _) = victim.look().await;
+    assert_eq!((whole(&slots), damaged(&slots)), (vec![1, 2, 4, 5, 6], vec![(DamageKind::Missing, 3, 3)]));
+    for altered in [[0, 2, 1, 3, 4, 5].as_slice(), &[0, 1, 1, 2, 3, 4, 5], &[5, 0, 1, 2, 3, 4], &[0, 1, 2, 3, 4, 5, 5]]
+    {
+        victim.write(&order(altered));
+        let (slots, info) = victim.look().await;
+        assert_eq!((whole(&slots), damaged(&slots)), (vec![1, 2, 3, 4, 5, 6], vec![]), "{altered:?}");
+        assert!(kinds(&info).contains(&DamageKind::Format), "{altered:?}");
+    }
+    victim.write(&[lines[0].clone(), b"{\"not\":\"a frame\"}\n".to_vec(), lines[1..].concat()]);
+    let (slots, info) = victim.look().await;
+    assert_eq!((whole(&slots).len(), kinds(&info)), (6, vec![DamageKind::Format]));
+}
+
+#[tokio::test]
+async fn a_recorded_head_that_is_gone_is_damage() {
+    for delete in [false, true] {
+        let victim = Victim::new().await;
+        let store = victim.store();
+        let owner = OwnerId::new("o").unwrap();
+        let lease =
+            store.acquire(&key("s"), &BranchId::main(), &owner, std::time::Duration::from_secs(9)).await.unwrap();
+        store.release(&lease).await.unwrap();
+        if delete {
+            fs::remove_file(victim.segment()).unwrap();
+        } else {
+            victim.write(&[victim.lines()[..4].concat()]);
+        }
+        let (slots, info) = victim.look().await;
+        let first = if delete { 1 } else { 5 };
+        assert_eq!(damaged(&slots), [(DamageKind::Missing, first, COUNT)]);
+        assert_eq!(genesis(&info).seq, Seq(COUNT));
+        assert_eq!(*victim.go_on().await.unwrap_err().kind(), ErrorKind::Corrupt);
+        // Writing session.json again must not make the loss look right.
+        let action = LeaseAction::Acquire { owner, ttl: std::time::Duration::ZERO, whole_session: true };
+        victim.store().lease(&LeaseRequest { session: key("s"), branch: BranchId::main(), action }).await.unwrap();
+        assert_eq!(*victim.go_on().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_was_replaced_is_damage() {
+    let victim = Victim::new().await;
+    let store = victim.store();
+    let owner = OwnerId::new("o").unwrap();
+    let lease = store.acquire(&key("s"), &BranchId::main(), &owner, std::time::Duration::from_secs(9)).await.unwrap();
+    store.release(&lease).await.unwrap();
+    let forged =
+        frame(&key("s"), &BranchId::main(), Head { seq: Seq(5), ..lease.head }, "forged").to_line(None::<()>).unwrap();
+    victim.write(&[victim.lines()[..5].concat(), forged]);
+    assert_eq!(kinds(&victim.look().await.1), [DamageKind::Head]);
+    assert_eq!(*victim.go_on().await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[tokio::test]
+async fn a_damaged_session_harms_no_other() {
+    for content in ["", "garbage", "{\"crc\":\"00000000\",\"len\":\"00000001\",}", "[[[["] {
+        let victim = Victim::new().await;
+        victim.store().create(&NewSession::new(header("other"))).await.unwrap();
+        fs::write(victim.session().join("session.json"), content).unwrap();
+        let store = victim.store();
+        let error = store.open(&key("s")).await.unwrap_err();
+        assert_eq!((error.kind(), error.session()), (&ErrorKind::Corrupt, Some(&key("s"))));
+        let listed = store.list_all(&rekindle_core::SessionQuery::new(Default::default())).await.unwrap();
+        assert_eq!(listed.iter().map(|info| info.header.key.clone()).collect::<Vec<_>>(), [key("other")]);
+        assert_eq!(*store.create(&NewSession::new(header("s"))).await.unwrap_err().kind(), ErrorKind::Corrupt);
+        store.remove(&rekindle_core::Removal::Session { session: key("s") }).await.unwrap();
+        store.create(&NewSession::new(header("s"))).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_session_without_its_file_is_not_taken_for_a_new_one() {
+    let victim = Victim::new().await;
+    fs::remove_file(victim.session().join("session.json")).unwrap();
+    let store = victim.store();
+    assert_eq!(*store.open(&key("s")).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(*store.create(&NewSession::new(header("s"))).await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_another_sessions_is_refused() {
+    let victim = Victim::new().await;
+    copy(&victim.session(), &victim.session().with_file_name("t"));
+    assert_eq!(*victim.store().open(&key("t")).await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => fs::copy(entry.path(), to).map(drop).unwrap(),
+        }
+    }
+}
