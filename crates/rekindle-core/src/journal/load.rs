@@ -385,7 +385,7 @@ impl Journal {
         if let Some(base) = stretch.base {
             for slot in self.store().read_all(&all.with_base()).await?.into_iter().rev() {
                 if let Entry::Batch(batch) = self.entry(place, slot) {
-                    let here = batch.records.iter();
+                    let here = batch.records.iter().filter(|record| !is_inexact(record));
                     found.extend(here.filter_map(|record| checkpoint_at(&stretch.branch, base.seq, batch.at, record)).rev_collect());
                 }
             }
@@ -440,6 +440,13 @@ impl Journal {
             None => Err(error(Error::not_found(format!("record {} was pruned or lost", position.seq)))),
         }
     }
+}
+
+/// The field of a checkpoint in a base that stands for a later position.
+pub(super) const INEXACT: &str = "inexact";
+
+fn is_inexact(record: &Record) -> bool {
+    matches!(record, Record::Checkpoint(checkpoint) if checkpoint.extra.contains_key(INEXACT))
 }
 
 /// What was said about checkpoints after they were made.

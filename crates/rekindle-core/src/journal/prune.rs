@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Journal;
-use super::load::{CheckpointMarks, Stretch, lineage};
+use super::load::{CheckpointMarks, INEXACT, Stretch, lineage};
 use crate::codec::{Batch, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, Namespace, SessionKey};
@@ -60,10 +60,9 @@ impl Journal {
         if !ids.is_empty() {
             self.send(session, &[removal_record(ids, "retention")]).await?;
         }
-        let kept: HashSet<CheckpointId> = plan.keep.iter().map(|planned| planned.checkpoint.clone()).collect();
         let mut removed = Removed::default();
         for trim in &plan.trims {
-            let base = self.compacted(session, trim, &kept).await?;
+            let base = self.compacted(session, trim).await?;
             let removal = Removal::History { session: session.clone(), branch: trim.branch.clone(), base, fence };
             let freed = self.store().remove(&removal).await?;
             removed.frames += freed.frames;
@@ -220,7 +219,7 @@ impl Journal {
 
     /// The base that stands for the history of a branch up to a record. Damaged history is not
     /// compacted: that would hide the damage.
-    async fn compacted(&self, session: &SessionKey, trim: &Trim, kept: &HashSet<CheckpointId>) -> Result<Base> {
+    async fn compacted(&self, session: &SessionKey, trim: &Trim) -> Result<Base> {
         let info = self.open(session).await?;
         let position = Position::new(trim.branch.clone(), trim.through);
         let head = self.load(session, Some(&position)).await?.head;
@@ -235,10 +234,11 @@ impl Journal {
             }
             records.extend(self.records_of(session, &stretch).await?);
         }
-        let mut kept_here = kept.clone();
-        // Inherited checkpoints belong to the branches they were made on.
-        kept_here.retain(|id| records.iter().any(|record| matches!(record, Record::Checkpoint(own) if own.id == *id)));
-        let records = compact(records, &kept_here)?;
+        let ends_with_checkpoint = matches!(records.last(), Some(Record::Checkpoint(_)));
+        let mut records = compact(records)?;
+        if !ends_with_checkpoint {
+            records.iter_mut().for_each(mark_as_inexact);
+        }
         self.encode_base(session, trim, head, &records)
     }
 
@@ -280,6 +280,14 @@ impl Journal {
         }
         let frames = self.codec().encode_base(place, head, self.clock().now(), &parts)?;
         Ok(Base { head, frames })
+    }
+}
+
+/// A checkpoint that stays in a base only to be named as the last one: the base stands for a
+/// later position, so it can no longer be gone back to.
+fn mark_as_inexact(record: &mut Record) {
+    if let Record::Checkpoint(checkpoint) = record {
+        checkpoint.extra.insert(INEXACT.into(), true.into());
     }
 }
 

@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Journal;
 use crate::codec::{Codec, Frame, FrameError, Place, Stamp, object_from_line, object_to_line};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, SessionKey};
+use crate::id::{BranchId, OwnerId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
 use crate::record::Record;
 use crate::session::{BranchInfo, DamageKind, SessionHeader, SessionInfo};
@@ -410,6 +411,17 @@ impl<'a> Import<'a> {
         self.journal.store().append(&append).await.map(drop)
     }
 
+    /// The current branch is the one leased last, so it is leased once more.
+    async fn restore_current(&self) -> Result<()> {
+        let current = &self.source.current;
+        if current.is_inbox() || self.journal.store().open(&self.header.key).await?.current == *current {
+            return Ok(());
+        }
+        let owner = OwnerId::generate(self.journal.ids(), self.journal.clock().now());
+        let lease = self.journal.store().acquire(&self.header.key, current, &owner, Duration::from_secs(10)).await?;
+        self.journal.store().release(&lease).await.map(drop)
+    }
+
     async fn finish(mut self, frames: u64) -> Result<Transferred> {
         if let Some(last) = self.source.branches.last().map(|branch| branch.branch.clone()) {
             if self.current.as_ref() != Some(&last) {
@@ -423,6 +435,7 @@ impl<'a> Import<'a> {
                 return Err(Error::corrupt(format!("branch `{}` is incomplete in the file", source.branch)));
             }
         }
+        self.restore_current().await?;
         Ok(Transferred { session: self.header.key, frames, same_hashes: self.same_hashes })
     }
 }

@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use super::State;
 use crate::error::Result;
-use crate::id::{CheckpointId, EffectId, RegisterKey};
+use crate::id::{EffectId, RegisterKey};
 use crate::json::Json;
 use crate::record::{LogAppend, Record};
 
 /// The part of `records`, in order, that folds to the same state. Of the checkpoints only the
-/// last and those in `keep` stay.
-pub(crate) fn compact(records: Vec<Record>, keep: &HashSet<CheckpointId>) -> Result<Vec<Record>> {
+/// last stays.
+pub(crate) fn compact(records: Vec<Record>) -> Result<Vec<Record>> {
     let mut state = State::default();
     // What each record appended to a log by reference, as it was then: an effect may be run
     // again under the same id later.
@@ -35,7 +35,7 @@ pub(crate) fn compact(records: Vec<Record>, keep: &HashSet<CheckpointId>) -> Res
                 // Not all of the outcomes stay, so the values move into the log.
                 Some(LogAppend { log: append.log.clone(), items, extra: append.extra.clone() }.into())
             }
-            _ => last.needs(index, &record, &state, keep).then_some(record),
+            _ => last.needs(index, &record, &state).then_some(record),
         }
     });
     Ok(kept.collect())
@@ -87,7 +87,7 @@ impl LastPlaces {
         last
     }
 
-    fn needs(&self, index: usize, record: &Record, state: &State, keep: &HashSet<CheckpointId>) -> bool {
+    fn needs(&self, index: usize, record: &Record, state: &State) -> bool {
         let after_intent = |effect: &EffectId| self.intents.get(effect).is_none_or(|intent| index > *intent);
         match record {
             Record::RegisterSet(set) => self.registers.get(&set.key) == Some(&index),
@@ -104,7 +104,7 @@ impl LastPlaces {
                 let open = state.effects.get(&partial.effect).is_some_and(|effect| !effect.is_settled());
                 open && after_intent(&partial.effect)
             }
-            Record::Checkpoint(checkpoint) => self.checkpoint == Some(index) || keep.contains(&checkpoint.id),
+            Record::Checkpoint(_) => self.checkpoint == Some(index),
             Record::WaitOpened(opened) => state.waits.contains_key(&opened.wait),
             Record::WaitReminded(reminded) => state.waits.contains_key(&reminded.wait),
             Record::WaitClosed(_) => false,

@@ -1,7 +1,5 @@
 //! The fold, the diff and compaction over arbitrary histories.
 
-use std::collections::HashSet;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -194,11 +192,11 @@ proptest! {
     #[test]
     fn compaction_keeps_the_state(history in any_history()) {
         let before = fold(&history);
-        let compacted = compact(history.clone(), &HashSet::new()).unwrap();
+        let compacted = compact(history.clone()).unwrap();
         prop_assert!(compacted.len() <= history.len());
         let after = fold(&compacted);
         prop_assert_eq!(&before, &after);
-        prop_assert_eq!(compact(compacted.clone(), &HashSet::new()).unwrap(), compacted);
+        prop_assert_eq!(compact(compacted.clone()).unwrap(), compacted);
     }
 
     #[test]

@@ -57,7 +57,7 @@ const SEGMENT_BYTES: u64 = 8 << 20;
 const LARGEST_FRAME: usize = 70 << 20;
 
 /// How many sessions are kept open.
-const OPEN_SESSIONS: usize = 128;
+const OPEN_SESSIONS: usize = 64;
 
 /// Keeps journals as lines of JSON in a directory. Clones share everything.
 ///

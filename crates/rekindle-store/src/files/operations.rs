@@ -27,9 +27,11 @@ impl Session {
             }
             let manifest = Manifest::first(new, session.layout.unique(), now);
             session.state = None;
-            session.write_manifest(&manifest)
-        })?;
-        self.open(now)
+            session.write_manifest(&manifest)?;
+            session.load()?.unsynced = false;
+            session.refresh_all()?;
+            session.info(now)
+        })
     }
 
     pub(super) fn open(&mut self, now: Timestamp) -> Result<SessionInfo> {
@@ -113,7 +115,9 @@ impl Session {
             }
             let directory = branch_directory(&session.directory, &fork.branch);
             // A branch of that name may have been removed and its directory left by a crash.
-            session.layout.discard(&directory)?;
+            if !session.layout.names(&directory)?.is_empty() {
+                session.layout.discard(&directory)?;
+            }
             if let Some(base) = &fork.base {
                 Branch::write_base(&session.layout, &directory, base)?;
             }
@@ -186,8 +190,9 @@ impl Session {
     }
 
     fn remove_session(&mut self, removal: &Removal, now: Timestamp) -> Result<Removed> {
-        let (frames, bytes) = self.count()?;
+        self.refresh_all()?;
         removal.decide(&self.info(now)?, now)?;
+        let (frames, bytes) = self.count()?;
         self.discard()?;
         Ok(Removed { frames, bytes })
     }

@@ -60,7 +60,7 @@ pub(super) struct State {
     pub branches: Vec<Branch>,
     pub revision: String,
     /// Whether another process made entries that it perhaps did not sync.
-    unsynced: bool,
+    pub unsynced: bool,
 }
 
 impl Session {
@@ -72,7 +72,7 @@ impl Session {
     /// Does `work` on the session as it is, under its lock.
     pub(super) fn locked<T>(&mut self, exclusive: bool, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.acquire(exclusive)?;
-        let result = self.load().and_then(|()| work(self));
+        let result = self.load().map(drop).and_then(|()| work(self));
         if result
             .as_ref()
             .is_err_and(|error| matches!(error.kind(), ErrorKind::PersistFailed | ErrorKind::StoreUnavailable))
@@ -166,25 +166,29 @@ impl Session {
     }
 
     /// Reads `session.json` unless what is remembered still holds.
-    fn load(&mut self) -> Result<()> {
-        if self.state.is_some() {
-            return Ok(());
-        }
+    pub(super) fn load(&mut self) -> Result<&mut State> {
+        let state = match self.state.take() {
+            Some(state) => state,
+            None => self.read_state()?,
+        };
+        Ok(self.state.insert(state))
+    }
+
+    fn read_state(&self) -> Result<State> {
         let manifest = self.read_manifest()?.ok_or_else(missing)?;
         let described = Described { header: manifest.header, pending: false };
         let branches = manifest.branches.into_iter().map(|stored| {
             let directory = branch_directory(&self.directory, &stored.info.branch);
             Branch::new(stored, directory)
         });
-        self.state = Some(State {
+        Ok(State {
             described,
             created_at: manifest.created_at,
             current: manifest.current,
             branches: branches.collect(),
             revision: manifest.revision,
             unsynced: true,
-        });
-        Ok(())
+        })
     }
 
     /// What `session.json` says; nothing if there is no session.
@@ -197,29 +201,15 @@ impl Session {
                 Ok(None)
             };
         };
-        let manifest = match object_from_line::<Manifest>(&bytes) {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                return Err(self
-                    .newer(&bytes)
-                    .unwrap_or_else(|| self.damaged("session.json is damaged").because(error)));
-            }
-        };
+        if let Some(error) = newer(&bytes) {
+            return Err(error.on(&self.key));
+        }
+        let manifest: Manifest =
+            object_from_line(&bytes).map_err(|error| self.damaged("session.json is damaged").because(error))?;
         if manifest.header.key != self.key {
             return Err(self.damaged(format!("session.json is that of session {}", manifest.header.key)));
         }
         Ok(Some(manifest))
-    }
-
-    fn newer(&self, bytes: &[u8]) -> Option<Error> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        let found = object_from_line::<Versioned>(bytes).ok()?.version;
-        let kind = ErrorKind::VersionTooNew { what: "session.json".into(), found, supported: VERSION };
-        (found > VERSION)
-            .then(|| Error::new(kind, format!("session.json has version {found}; this build reads up to {VERSION}")))
     }
 
     fn has_history(&self) -> Result<bool> {
@@ -371,6 +361,18 @@ fn first_branch(branch: BranchId, head: Head, at: Timestamp) -> StoredBranch {
         lease: None,
     };
     StoredBranch { info, start: head, parts: 0 }
+}
+
+/// The error of a file that a newer version wrote.
+fn newer(bytes: &[u8]) -> Option<Error> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let found = object_from_line::<Versioned>(bytes).ok()?.version;
+    let kind = ErrorKind::VersionTooNew { what: "session.json".into(), found, supported: VERSION };
+    let message = format!("session.json has version {found}; this build reads up to {VERSION}");
+    (found > VERSION).then(|| Error::new(kind, message))
 }
 
 /// The error of a session that is not there.

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rekindle_core::{
     Append, BranchId, DamageKind, ErrorKind, Head, LeaseAction, LeaseRequest, NewSession, OwnerId, ReadFrames, Seq,
     SessionInfo, Slot, Store, StoreExt,
 };
+use rekindle_store::files::disk::Disk as _;
 use rekindle_store::{FileStore, StoreOptions};
 use tempfile::TempDir;
 
 use crate::script::{frame, head_of, header, key};
+use crate::simulated_disk::SimulatedDisk;
 
 const COUNT: u64 = 6;
 
@@ -169,6 +172,65 @@ async fn zeros_at_the_end_are_an_unfinished_write() {
         victim.go_on().await.unwrap();
         assert_eq!(whole(&victim.look().await.0).len() as u64, COUNT + 1);
     }
+}
+
+#[tokio::test]
+async fn a_write_of_the_same_length_in_place_of_a_torn_one_is_noticed() {
+    let victim = Victim::new().await;
+    let lines = victim.lines();
+    victim.write(&[lines[..5].concat(), vec![0; lines[5].len()]]);
+    let (first, second) = (victim.store(), victim.store());
+    let before = genesis(&first.open(&key("s")).await.unwrap());
+    let after = append(&second, before, "record number 6").await.unwrap();
+    assert_eq!(victim.lines().concat().len(), lines.concat().len(), "the case this is about");
+    append(&first, after, "record number 7").await.unwrap();
+    assert_eq!(whole(&victim.look().await.0), [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn damage_in_older_segments_is_named_exactly() {
+    let disk = SimulatedDisk::new();
+    let open = || FileStore::open_on(Arc::new(disk.clone()), "/store", StoreOptions::new(), 1_000).unwrap();
+    let store = open();
+    let mut head = genesis(&store.create(&NewSession::new(header("s"))).await.unwrap());
+    for number in 1..=12 {
+        head = append(&store, head, &format!("record number {number}")).await.unwrap();
+    }
+    let directory = Path::new("/store/sessions/default/s/branches/main");
+    let mut segments: Vec<_> =
+        disk.list(directory).unwrap().into_iter().filter(|name| name.ends_with(".jsonl")).collect();
+    segments.sort();
+    let first_of = |index: usize| segments[index][..20].parse::<u64>().unwrap();
+    assert!(segments.len() >= 5);
+    // The first line of the first segment is altered, the second segment gone, the last line of the third cut in half.
+    disk.tamper(&directory.join(&segments[0]), |bytes| bytes[100] ^= 1);
+    disk.remove_file(&directory.join(&segments[1])).unwrap();
+    disk.tamper(&directory.join(&segments[2]), |bytes| bytes.truncate(bytes.len() - 200));
+    let store = open();
+    let slots = store.read_all(&ReadFrames::all(key("s"), BranchId::main()).with_limit(2)).await.unwrap();
+    let expected = [(1, 1), (first_of(1), first_of(2) - 1), (first_of(3) - 1, first_of(3) - 1)];
+    assert_eq!(damaged(&slots).iter().map(|found| (found.1, found.2)).collect::<Vec<_>>(), expected);
+    assert!(slots.windows(2).all(|pair| pair[0].span().1.next() == pair[1].span().0));
+    append(&store, head, "the end is whole").await.unwrap();
+    disk.remove_file(&directory.join(&segments[0])).unwrap();
+    let slots = open().read_all(&ReadFrames::all(key("s"), BranchId::main())).await.unwrap();
+    assert_eq!(damaged(&slots)[0], (DamageKind::Missing, 1, first_of(2) - 1));
+}
+
+#[tokio::test]
+async fn newer_sessions_are_left_alone() {
+    let victim = Victim::new().await;
+    let path = victim.session().join("session.json");
+    let text = fs::read_to_string(&path).unwrap().replace("\"version\":1", "\"version\":7");
+    let value: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let value: serde_json::Map<_, _> = value.into_iter().filter(|(name, _)| name != "crc" && name != "len").collect();
+    fs::write(&path, rekindle_core::codec::object_to_line(&value).unwrap()).unwrap();
+    let store = victim.store();
+    let removal = rekindle_core::Removal::Session { session: key("s") };
+    for error in [store.open(&key("s")).await.unwrap_err(), store.remove(&removal).await.unwrap_err()] {
+        assert!(matches!(error.kind(), ErrorKind::VersionTooNew { found: 7, .. }), "{error:?}");
+    }
+    assert!(path.exists());
 }
 
 #[tokio::test]

@@ -218,6 +218,17 @@ impl SimulatedDisk {
         self.state().fault = fault;
     }
 
+    /// Changes a file behind everybody's back.
+    pub fn tamper(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state();
+        let node = state.find(path).unwrap();
+        if let Node::File { now, synced, dirty } = &mut state.nodes[node] {
+            change(now);
+            synced.clone_from(now);
+            *dirty = vec![false; now.len()];
+        }
+    }
+
     /// How many operations changed something so far.
     pub fn operations(&self) -> usize {
         self.state().operations

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use rekindle_core::retention::{Policy, Rule};
-use rekindle_core::{DamageKind, ErrorKind, Head, ImportOptions, Journal, Position, Seq, SessionHeader};
+use rekindle_core::{DamageKind, ErrorKind, Head, ImportOptions, Journal, Position, Seq, SessionHeader, StoreExt as _};
 
 use crate::fixture::{CodecKind, Harness, key};
 use crate::history::{History, message};
@@ -22,6 +22,10 @@ async fn rich_session(harness: &Harness, journal: &Journal) -> Vec<History> {
     let mut side = main.fork("side", main.head.seq.0 - 2).await.unwrap();
     side.append_steps(2).await.unwrap();
     let empty = side.fork("empty", side.head.seq.0).await.unwrap();
+    let owner = rekindle_core::OwnerId::new("owner").unwrap();
+    let ttl = std::time::Duration::from_secs(9);
+    let lease = journal.store().acquire(&key("rich"), &side.branch, &owner, ttl).await.unwrap();
+    journal.store().release(&lease).await.unwrap();
     harness.clock.advance(std::time::Duration::from_secs(5));
     vec![main, side, empty]
 }
@@ -49,6 +53,7 @@ pub async fn export_and_import_round_trip(harness: &Harness) {
         assert_eq!(info.header.title, original.header.title);
         assert_eq!(info.header.tags, original.header.tags);
         assert_eq!(info.created_at, original.created_at);
+        assert_eq!(info.current, original.current);
         for history in &histories {
             let position = Position::new(history.branch.clone(), history.head.seq);
             let restored = journal.load(&key(name), Some(&position)).await.unwrap();

@@ -397,6 +397,10 @@ impl Model {
         for branch in copy.branches.values_mut() {
             (branch.lease, branch.epoch) = (None, 0);
         }
+        // Another branch than the first becomes the current one by being leased.
+        if copy.current != MAIN {
+            copy.branches.get_mut(&copy.current).unwrap().epoch = 1;
+        }
         self.sessions.insert(to.to_owned(), copy);
         Some(Ok(()))
     }
