@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Result;
@@ -35,7 +36,7 @@ impl Bench {
             group,
             quick: options.quick,
             json: options.json,
-            directory: directory.join(group),
+            directory: directory.to_owned(),
             runtime: Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build()?,
             started: Instant::now(),
             figures: RefCell::default(),
@@ -52,11 +53,9 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    /// An empty directory of that name.
-    pub fn directory(&self, name: &str) -> Result<PathBuf> {
-        let path = self.directory.join(name);
-        std::fs::create_dir_all(&path)?;
-        Ok(path)
+    /// An empty directory for one figure, gone when it is dropped.
+    pub fn directory(&self) -> Result<TempDir> {
+        Ok(tempfile::tempdir_in(&self.directory)?)
     }
 
     /// Says what is being done now.
@@ -65,7 +64,13 @@ impl Bench {
     }
 
     /// Takes a figure in, and shows it at once if it is to be read by a program.
-    pub fn record(&self, name: impl Into<String>, (value, floor): (f64, f64), unit: &'static str, bar: Bar) -> Result<()> {
+    pub fn record(
+        &self,
+        name: impl Into<String>,
+        (value, floor): (f64, f64),
+        unit: &'static str,
+        bar: Bar,
+    ) -> Result<()> {
         let figure = Figure { group: self.group, name: name.into(), value, unit, floor, bar };
         if self.json {
             println!("{}", figure.json()?);

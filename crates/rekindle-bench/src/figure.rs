@@ -176,8 +176,7 @@ mod tests {
 
     #[test]
     fn tables_line_up_and_say_what_was_missed() {
-        let table =
-            table(&[figure(12_345_678.0, 10.0, Bar::AtMost(1.5)), figure(600.04, 100.0, Bar::AtLeast(6.0))]);
+        let table = table(&[figure(12_345_678.0, 10.0, Bar::AtMost(1.5)), figure(600.04, 100.0, Bar::AtLeast(6.0))]);
         let expected = "\
 group    figure       value  floor  unit       ratio  bar
 journal  commit  12,345,678   10.0  us    1234567.80  <= 1.5  MISSED

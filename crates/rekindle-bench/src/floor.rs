@@ -53,7 +53,9 @@ impl PlainTable {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 2_000)?;
         connection.pragma_update(None, "cache_size", -16_000)?;
-        connection.execute_batch("CREATE TABLE steps (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, body BLOB NOT NULL)")?;
+        connection.execute_batch(
+            "CREATE TABLE steps (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, body BLOB NOT NULL)",
+        )?;
         Ok(Self { connection })
     }
 

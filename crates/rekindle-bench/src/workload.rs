@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rekindle_core::codec::{Codec, Frame};
 use rekindle_core::record::{Checkpoint, Durability, LogAppend};
 use rekindle_core::{
-    BranchId, CheckpointId, Journal, Json, LogName, OwnerId, Position, Record, Seq, SessionHeader, SessionId, SessionKey,
-    Store, StoreExt as _, Target,
+    BranchId, CheckpointId, Journal, Json, LogName, OwnerId, Position, Record, Seq, SessionHeader, SessionId,
+    SessionKey, Store, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, StoreOptions, SystemClock, WriterOptions, system_ids};
 use serde::Serialize;
@@ -109,11 +109,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// A new session of that name, written with that durability.
-    pub async fn create(journal: &Journal, name: &str, durability: Durability) -> Result<Self> {
+    /// The session of that name, new or not, written with that durability.
+    pub async fn open(journal: &Journal, name: &str, durability: Durability) -> Result<Self> {
         let key: SessionKey = SessionId::new(name)?.into();
-        journal.create(SessionHeader::new(key.clone())).await?;
-        let owner = OwnerId::generate(journal.ids(), journal.clock().now());
+        journal.open_or_create(SessionHeader::new(key.clone())).await?;
+        // The same in every session, so that it is let in again after it was closed.
+        let owner = OwnerId::new("bench")?;
         let lease = journal.store().acquire(&key, &BranchId::main(), &owner, LEASE).await?;
         let target = Target::new(key, BranchId::main(), lease.head).with_fence(lease.info.epoch);
         Ok(Self {
@@ -230,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn sessions_count_what_they_write() {
         let journal = StoreKind::Memory.journal(Path::new(""), Codec::new()).unwrap();
-        let mut session = Session::create(&journal, "s", Durability::Async).await.unwrap();
+        let mut session = Session::open(&journal, "s", Durability::Async).await.unwrap();
         session.commit_steps(3).await.unwrap();
         session = session.switch(Durability::Sync).await.unwrap();
         session.timed_commit().await.unwrap();

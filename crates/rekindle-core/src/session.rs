@@ -187,7 +187,7 @@ pub enum DamageKind {
 }
 
 impl Damage {
-    /// The position of the last record before the damage.
+    /// The position of the first record affected.
     pub fn position(&self) -> Position {
         Position::new(self.branch.clone(), self.first)
     }

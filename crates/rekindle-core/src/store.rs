@@ -47,7 +47,7 @@ pub const PAGE_BYTES: usize = 4 << 20;
 ///   `expired_lease_is_taken_over`, `unleased_append_respects_a_lease`).
 /// * **Safe to repeat.** Repeating an append whose frames already stand there succeeds and
 ///   changes nothing, even after the lease was lost: frames are compared by hash
-///   (`repeated_append_is_not_duplicated`). The same holds for `fork` and `remove`.
+///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.
 /// * **Ordered.** Frames are read in the order of their `seq`, without gaps (`order_is_kept`).
 /// * **Isolated.** Namespaces, sessions and branches do not see each other
 ///   (`namespaces_and_sessions_are_isolated`).
@@ -111,6 +111,13 @@ impl Capabilities {
     #[must_use]
     pub fn with_durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// The largest frame it takes, in bytes.
+    #[must_use]
+    pub fn with_max_frame_bytes(mut self, bytes: usize) -> Self {
+        self.max_frame_bytes = bytes;
         self
     }
 
@@ -494,8 +501,10 @@ pub enum LeaseAction {
         /// For how long from now.
         ttl: Duration,
     },
-    /// Cease to be the owner.
+    /// Cease to be the owner. May be repeated.
     Release {
+        /// Who held it.
+        owner: OwnerId,
         /// The epoch held.
         epoch: Epoch,
     },
@@ -554,9 +563,13 @@ impl LeaseRequest {
                 Some(lease) => LeaseInfo { expires_at: now.plus(*ttl), ..lease.clone() },
                 None => return Err(error(fenced(*epoch, branch))),
             },
-            LeaseAction::Release { epoch } => match branch.lease.clone().filter(|lease| lease.epoch == *epoch) {
-                Some(lease) => LeaseInfo { expires_at: now.min(lease.expires_at), ..lease },
-                None => return Err(error(fenced(*epoch, branch))),
+            LeaseAction::Release { owner, epoch } => match &branch.lease {
+                Some(lease) if lease.epoch == *epoch => {
+                    LeaseInfo { expires_at: now.min(lease.expires_at), ..lease.clone() }
+                }
+                // Released before, and nobody was owner since: the reply was lost.
+                None if branch.epoch == *epoch => LeaseInfo { owner: owner.clone(), epoch: *epoch, expires_at: now },
+                _ => return Err(error(fenced(*epoch, branch))),
             },
         };
         let released = matches!(self.action, LeaseAction::Release { .. });
@@ -680,7 +693,7 @@ pub trait StoreExt: Store {
 
     /// Releases a lease.
     async fn release(&self, lease: &Lease) -> Result<Lease> {
-        let action = LeaseAction::Release { epoch: lease.info.epoch };
+        let action = LeaseAction::Release { owner: lease.info.owner.clone(), epoch: lease.info.epoch };
         self.lease(&LeaseRequest { session: lease.session.clone(), branch: lease.branch.clone(), action }).await
     }
 

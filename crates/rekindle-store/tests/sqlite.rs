@@ -546,7 +546,7 @@ async fn what_is_missing_is_named() {
         "append",
         &key("a"),
     );
-    let action = LeaseAction::Release { epoch: Epoch(1) };
+    let action = LeaseAction::Release { owner: OwnerId::new("o").unwrap(), epoch: Epoch(1) };
     check(
         store.lease(&LeaseRequest { session: gone.clone(), branch: other, action }).await.unwrap_err(),
         "lease",

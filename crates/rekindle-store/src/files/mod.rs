@@ -107,7 +107,12 @@ impl FileStore {
 
     /// Opens a store on another disk, or with segments of another size: for tests.
     #[doc(hidden)]
-    pub fn open_on(disk: Arc<dyn Disk>, directory: impl AsRef<Path>, options: StoreOptions, segment_bytes: u64) -> Result<Self> {
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        directory: impl AsRef<Path>,
+        options: StoreOptions,
+        segment_bytes: u64,
+    ) -> Result<Self> {
         let layout = Layout {
             disk,
             root: directory.as_ref().to_owned(),
@@ -195,9 +200,7 @@ impl Core {
 #[async_trait]
 impl Store for FileStore {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("files").with_durable().with_multi_process();
-        capabilities.max_frame_bytes = LARGEST_FRAME;
-        capabilities
+        Capabilities::new("files").with_durable().with_multi_process().with_max_frame_bytes(LARGEST_FRAME)
     }
 
     async fn create(&self, new: &NewSession) -> Result<SessionInfo> {

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use rekindle_core::{DamageKind, Error, ErrorKind};
+use rekindle_core::{DamageKind, Error, ErrorKind, Removal};
 use rekindle_store::FileStore;
 
-use crate::script::{Script, User};
+use crate::script::{Script, Step, User};
 use crate::simulated_disk::{Fault, IMAGES, Image, SimulatedDisk};
 
 const SEGMENT: u64 = 2_000;
@@ -141,6 +141,32 @@ async fn survives(script: &Script, disk: &SimulatedDisk, user: &mut User, failed
 }
 
 #[tokio::test]
+async fn a_branch_is_not_made_of_what_is_left_of_another() {
+    let script = Script::everything().await;
+    let is_removal = |step: &Step| matches!(step, Step::Remove(Removal::Branch { .. }));
+    let removal = script.steps.iter().position(is_removal).unwrap();
+    let fork = script.steps[..removal].iter().rev().find(|step| matches!(step, Step::Fork(_))).unwrap();
+    let Step::Fork(fork) = fork else { panic!("just looked for") };
+    let mut gone = 0;
+    for at in 1..20 {
+        let disk = SimulatedDisk::new();
+        let mut user = open(&script, &disk).unwrap();
+        for step in &script.steps[..removal] {
+            user.take(step).await.unwrap();
+        }
+        disk.set_fault(Fault::PowerCut(disk.operations() + at));
+        let _ = user.take(&script.steps[removal]).await;
+        let store = open(&script, &disk.after_power_cut(Image::Everything)).unwrap().store;
+        let exists = store.open(&script.session).await.unwrap().branch(&fork.branch).is_ok();
+        let branch = store.fork(fork).await.unwrap();
+        assert_eq!(branch.head.seq > fork.from.seq, exists, "operation {at}");
+        assert_eq!(store.open(&script.session).await.unwrap().branch(&fork.branch).unwrap().head, branch.head);
+        gone += usize::from(!exists);
+    }
+    assert!(gone > 3);
+}
+
+#[tokio::test]
 async fn a_commit_is_one_write_and_one_sync() {
     let script = Script::everything().await;
     let disk = SimulatedDisk::new();
@@ -152,7 +178,7 @@ async fn a_commit_is_one_write_and_one_sync() {
         let before = disk.counts();
         user.take(step).await.unwrap();
         let after = disk.counts();
-        if matches!(step, crate::script::Step::Append(_)) && index != 7 {
+        if matches!(step, Step::Append(_)) && index != 7 {
             assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1), "step {index}");
             counted += 1;
         }

@@ -97,7 +97,7 @@ impl User {
                 let held = self.epoch.unwrap_or_default();
                 let action = match request.action.clone() {
                     LeaseAction::Renew { ttl, .. } => LeaseAction::Renew { epoch: held, ttl },
-                    LeaseAction::Release { .. } => LeaseAction::Release { epoch: held },
+                    LeaseAction::Release { owner, .. } => LeaseAction::Release { owner, epoch: held },
                     acquire => acquire,
                 };
                 let lease = self.store.lease(&LeaseRequest { action, ..request.clone() }).await?;
@@ -136,7 +136,6 @@ impl User {
 fn was_done(step: &Step, error: &Error) -> bool {
     match (step, error.kind()) {
         (Step::Create(_), ErrorKind::AlreadyExists) => true,
-        (Step::Lease(request), ErrorKind::Fenced { .. }) => matches!(request.action, LeaseAction::Release { .. }),
         _ => false,
     }
 }
@@ -190,12 +189,13 @@ impl Script {
         author.lease(&main, LeaseAction::Renew { epoch: Epoch(1), ttl: Duration::from_secs(7200) }).await;
         author.append(&main, &[&"six ".repeat(300)], fenced(None)).await;
         author.append(&main, &["seven"], describe("second title")).await;
-        author.lease(&main, LeaseAction::Release { epoch: Epoch(1) }).await;
+        author.lease(&main, LeaseAction::Release { owner: owner(), epoch: Epoch(1) }).await;
         author.fork(&side, &main, Seq(4)).await;
         author.append(&side, &["five on the side"], |append| append.status = Some(Status::Waiting)).await;
         author.append(&side, &["six", "seven"], |_| {}).await;
         author.append(&main, &["eight", "nine"], |append| append.describe = Some(title("third title"))).await;
         author.append(&side, &["eight"], |append| append.describe = Some(title("fourth title"))).await;
+        author.append(&main, &["ten"], |append| append.describe = Some(title("fifth title"))).await;
         author.fork(&branch("brief"), &side, Seq(6)).await;
         author.append(&branch("brief"), &["seven here"], |_| {}).await;
         author.remove_branch("brief").await;
@@ -203,9 +203,9 @@ impl Script {
         author.append(&side, &["nine"], |_| {}).await;
         author.remove_branch("side").await;
         author.trim(&main, Seq(6)).await;
-        author.append(&main, &["ten"], |_| {}).await;
-        author.trim(&main, Seq(10)).await;
-        author.append(&main, &["eleven"], |append| append.status = Some(Status::Succeeded)).await;
+        author.append(&main, &["eleven"], |_| {}).await;
+        author.trim(&main, Seq(11)).await;
+        author.append(&main, &["twelve"], |append| append.status = Some(Status::Succeeded)).await;
         author.append(&inbox, &["another message"], |_| {}).await;
         author.step(Step::Remove(Removal::Session { session: author.script.session.clone() })).await;
         author.script

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod damage;
+mod faults;
 mod fixtures;
 mod full_disk;
 mod killed;

@@ -284,8 +284,8 @@ impl Model {
 
     pub(super) fn release(&mut self, session: &str, branch: &str, epoch: u64) -> Outcome {
         let found = self.session(session)?.branches.get_mut(branch).ok_or("NotFound")?;
-        // An expired lease may be given back, a lost one not.
-        if found.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
+        // An expired lease may be given back, and a returned one again; a lost one not.
+        if found.epoch != epoch {
             return Err("Fenced");
         }
         found.lease = None;

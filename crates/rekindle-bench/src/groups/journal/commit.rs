@@ -1,18 +1,18 @@
 //! What one commit costs: on each store, at the end of a long session, and when compressed and
 //! encrypted.
 
+use std::path::Path;
 use std::time::Instant;
 
 use rekindle_core::codec::{Codec, KeyRing};
 use rekindle_core::record::Durability;
-use rekindle_core::Journal;
 
 use super::LONG;
 use crate::Result;
 use crate::bench::Bench;
 use crate::figure::Bar;
 use crate::floor::RawFile;
-use crate::measure::{Compared, Rounds, microseconds, median};
+use crate::measure::{Compared, Rounds, median, microseconds};
 use crate::workload::{Session, StoreKind};
 
 /// The steps of a short session.
@@ -36,11 +36,11 @@ pub async fn measure(bench: &Bench) -> Result<()> {
 async fn durable(bench: &Bench, kind: StoreKind, bar: Bar) -> Result<()> {
     let name = format!("commit of a 2 KB step, {} sync, p50", kind.name());
     bench.progress(&name);
-    let directory = bench.directory(&format!("commit-{}", kind.name()))?;
-    let mut raw = RawFile::create(&directory)?;
-    let journal = kind.journal(&directory, Codec::new())?;
-    let mut session = Session::create(&journal, "commit", Durability::Sync).await?;
-    let rounds = Rounds { rounds: bench.size(8, 30), each: 50 };
+    let directory = bench.directory()?;
+    let mut raw = RawFile::create(directory.path())?;
+    let journal = kind.journal(directory.path(), Codec::new())?;
+    let mut session = Session::open(&journal, "commit", Durability::Sync).await?;
+    let rounds = Rounds { rounds: bench.size(30, 60), each: 50 };
     let compared = rounds.compare(async || raw.append(), async || session.timed_commit().await).await?;
     session.close().await?;
     bench.record(name, (compared.figure, compared.floor), "us", bar)
@@ -50,9 +50,9 @@ async fn durable(bench: &Bench, kind: StoreKind, bar: Bar) -> Result<()> {
 async fn in_memory(bench: &Bench) -> Result<()> {
     let name = "commit of a 2 KB step, memory";
     bench.progress(name);
-    let directory = bench.directory("commit-memory")?;
-    let journal = StoreKind::Memory.journal(&directory, Codec::new())?;
-    let mut session = Session::create(&journal, "commit", Durability::Sync).await?;
+    let directory = bench.directory()?;
+    let journal = StoreKind::Memory.journal(directory.path(), Codec::new())?;
+    let mut session = Session::open(&journal, "commit", Durability::Sync).await?;
     let messages: Vec<_> = (0..MEMORY_BATCH).map(|_| session.message()).collect();
     let floor = async || {
         let start = Instant::now();
@@ -69,20 +69,22 @@ async fn in_memory(bench: &Bench) -> Result<()> {
         }
         Ok(start.elapsed())
     };
-    let Compared { figure, floor } = Rounds { rounds: bench.size(20, 60), each: 5 }.compare(floor, figure).await?;
+    let Compared { figure, floor } = Rounds { rounds: bench.size(30, 100), each: 5 }.compare(floor, figure).await?;
     session.close().await?;
     let each = |micros: f64| micros / MEMORY_BATCH as f64;
     bench.record(name, (each(figure), each(floor)), "us", Bar::AtMost(8.0))
 }
 
-/// Both sessions are written in turns, each in a database of its own.
+/// Both sessions are written in turns, each in a database of its own. Both databases were closed
+/// and opened again before, so that the log of neither has an advantage.
 async fn after_many(bench: &Bench) -> Result<()> {
     let name = format!("commit at step {LONG} against step {SHORT}, sqlite sync");
     bench.progress(&name);
     let (mut floors, mut figures) = (Vec::new(), Vec::new());
-    for pair in 0..bench.size(2, 4) {
-        let mut short = session_at(bench, &format!("short-{pair}"), SHORT - AROUND / 2).await?;
-        let mut long = session_at(bench, &format!("long-{pair}"), LONG - AROUND / 2).await?;
+    for _ in 0..bench.size(3, 6) {
+        let (short_directory, long_directory) = (bench.directory()?, bench.directory()?);
+        let mut short = session_at(short_directory.path(), SHORT - AROUND / 2).await?;
+        let mut long = session_at(long_directory.path(), LONG - AROUND / 2).await?;
         for _ in 0..AROUND / 10 {
             for _ in 0..10 {
                 floors.push(microseconds(short.timed_commit().await?));
@@ -97,27 +99,31 @@ async fn after_many(bench: &Bench) -> Result<()> {
     bench.record(name, (median(&figures), median(&floors)), "us", Bar::AtMost(1.2))
 }
 
-async fn session_at(bench: &Bench, name: &str, steps: usize) -> Result<Session> {
-    let directory = bench.directory(&format!("growth-{name}"))?;
-    let journal = StoreKind::Sqlite.journal(&directory, Codec::new())?;
-    let mut session = Session::create(&journal, name, Durability::Async).await?;
+async fn session_at(directory: &Path, steps: usize) -> Result<Session> {
+    write_steps(directory, steps).await?;
+    let journal = StoreKind::Sqlite.journal(directory, Codec::new())?;
+    Session::open(&journal, "growing", Durability::Sync).await
+}
+
+async fn write_steps(directory: &Path, steps: usize) -> Result<()> {
+    let journal = StoreKind::Sqlite.journal(directory, Codec::new())?;
+    let mut session = Session::open(&journal, "growing", Durability::Async).await?;
     session.commit_steps(steps).await?;
-    session.switch(Durability::Sync).await
+    session.close().await
 }
 
 async fn protected(bench: &Bench) -> Result<()> {
     let name = "commit compressed and encrypted, sqlite sync, p50";
     bench.progress(name);
-    let journal = |what: &str, codec: Codec| -> Result<Journal> {
-        StoreKind::Sqlite.journal(&bench.directory(&format!("codec-{what}"))?, codec)
-    };
-    let ring = KeyRing::new("bench", [7; 32])?;
+    let (plain_directory, sealed_directory) = (bench.directory()?, bench.directory()?);
     let (threshold, level) = COMPRESSION;
-    let sealing = journal("sealed", Codec::new().with_compression(threshold, level).with_encryption(ring))?;
-    let mut plain = Session::create(&journal("plain", Codec::new())?, "codec", Durability::Sync).await?;
-    let mut sealed = Session::create(&sealing, "codec", Durability::Sync).await?;
+    let sealing = Codec::new().with_compression(threshold, level).with_encryption(KeyRing::new("bench", [7; 32])?);
+    let plain_journal = StoreKind::Sqlite.journal(plain_directory.path(), Codec::new())?;
+    let sealed_journal = StoreKind::Sqlite.journal(sealed_directory.path(), sealing)?;
+    let mut plain = Session::open(&plain_journal, "codec", Durability::Sync).await?;
+    let mut sealed = Session::open(&sealed_journal, "codec", Durability::Sync).await?;
     check_protection(&mut sealed)?;
-    let rounds = Rounds { rounds: bench.size(16, 60), each: 25 };
+    let rounds = Rounds { rounds: bench.size(40, 120), each: 25 };
     let compared = rounds.compare(async || plain.timed_commit().await, async || sealed.timed_commit().await).await?;
     plain.close().await?;
     sealed.close().await?;

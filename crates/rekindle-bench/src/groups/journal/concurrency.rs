@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use rekindle_core::Record;
 use rekindle_core::codec::Codec;
 use rekindle_core::record::Durability;
-use rekindle_core::Record;
 use tokio::task::JoinSet;
 
 use crate::Result;
@@ -24,18 +24,18 @@ type Prepared = (Session, Vec<[Record; 2]>);
 /// Measures commits per second.
 pub async fn measure(bench: &Bench) -> Result<()> {
     bench.progress("commits per second of 100 sessions, sqlite sync");
-    let directory = bench.directory("concurrency")?;
-    let journal = StoreKind::Sqlite.journal(&directory, Codec::new())?;
-    let mut alone = vec![Session::create(&journal, "alone", Durability::Sync).await?];
+    let directory = bench.directory()?;
+    let journal = StoreKind::Sqlite.journal(directory.path(), Codec::new())?;
+    let mut alone = vec![Session::open(&journal, "alone", Durability::Sync).await?];
     let mut together = Vec::new();
     for index in 0..SESSIONS {
-        together.push(Session::create(&journal, &format!("session-{index}"), Durability::Sync).await?);
+        together.push(Session::open(&journal, &format!("session-{index}"), Durability::Sync).await?);
     }
-    let mut plain = PlainTable::create(&directory)?;
-    let steps = bench.size(40, 100);
+    let mut plain = PlainTable::create(directory.path())?;
+    let steps = 50;
     let bodies = stored_bodies(&mut alone[0], SESSIONS * steps)?;
     let (mut alone_rates, mut together_rates, mut plain_rates) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..=bench.size(5, 12) {
+    for round in 0..=bench.size(10, 24) {
         let (one, plainly, all);
         (one, alone) = commit_at_once(alone, steps * 10).await?;
         plainly = plain.insert(&bodies)?;

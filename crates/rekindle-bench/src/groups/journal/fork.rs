@@ -12,11 +12,14 @@ use crate::Result;
 use crate::bench::Bench;
 use crate::directory::stored_bytes;
 use crate::figure::Bar;
-use crate::measure::Rounds;
+use crate::measure::{median, microseconds};
 use crate::workload::{Session, StoreKind, after_steps};
 
 /// The steps after which a fork is measured: early, in the middle, late.
 const POSITIONS: [u64; 3] = [10, LONG as u64 / 2, LONG as u64 - 10];
+/// How often each session is forked at each position: few times, since a session with many
+/// branches is another matter.
+const FORKS_EACH: usize = 10;
 /// The steps of the session whose bytes are counted, and how often it is forked.
 const STEPS: usize = 1_000;
 const FORKS: u64 = 100;
@@ -30,29 +33,28 @@ pub async fn measure(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The slowest of the three positions, against commits of the session that is forked.
+/// The slowest of the three positions, against commits of the sessions that are forked.
 async fn time(bench: &Bench, kind: StoreKind) -> Result<()> {
     let name = format!("fork at the worst position against a commit, {}", kind.name());
     bench.progress(&name);
-    let journal = kind.journal(&bench.directory(&format!("fork-{}", kind.name()))?, Codec::new())?;
-    let mut session = Session::create(&journal, "fork", Durability::Async).await?;
-    session.commit_steps(LONG).await?;
-    let mut session = session.switch(Durability::Sync).await?;
-    let key = session.key().clone();
-    let rounds = Rounds { rounds: bench.size(4, 6), each: 5 };
-    let mut worst = None;
-    for steps in POSITIONS {
-        let position = after_steps(steps);
-        let fork = async || timed_fork(&journal, &key, &position).await;
-        let compared = rounds.compare(async || session.timed_commit().await, fork).await?;
-        let ratio = compared.figure / compared.floor;
-        if worst.is_none_or(|(highest, _)| ratio > highest) {
-            worst = Some((ratio, compared));
+    let directory = bench.directory()?;
+    let journal = kind.journal(directory.path(), Codec::new())?;
+    let (mut commits, mut forks) = (Vec::new(), POSITIONS.map(|_| Vec::new()));
+    for index in 0..bench.size(5, 12) {
+        let mut session = Session::open(&journal, &format!("fork-{index}"), Durability::Async).await?;
+        session.commit_steps(LONG).await?;
+        let mut session = session.switch(Durability::Sync).await?;
+        let key = session.key().clone();
+        for _ in 0..FORKS_EACH {
+            for (steps, forks) in POSITIONS.into_iter().zip(&mut forks) {
+                commits.push(microseconds(session.timed_commit().await?));
+                forks.push(microseconds(timed_fork(&journal, &key, &after_steps(steps)).await?));
+            }
         }
+        session.close().await?;
     }
-    session.close().await?;
-    let (_, compared) = worst.ok_or("no position was measured")?;
-    bench.record(name, (compared.figure, compared.floor), "us", Bar::AtMost(3.0))
+    let worst = forks.iter().map(|times| median(times)).fold(0.0, f64::max);
+    bench.record(name, (worst, median(&commits)), "us", Bar::AtMost(3.0))
 }
 
 /// What forks add to the disk, against the one message that each would copy at least if forks
@@ -60,18 +62,18 @@ async fn time(bench: &Bench, kind: StoreKind) -> Result<()> {
 async fn bytes(bench: &Bench, kind: StoreKind) -> Result<()> {
     let name = format!("bytes of a fork against a message, {}", kind.name());
     bench.progress(&name);
-    let directory = bench.directory(&format!("fork-bytes-{}", kind.name()))?;
-    let (key, message_bytes) = write(kind, &directory).await?;
-    let before = stored_bytes(&directory)?;
-    fork_often(kind, &directory, &key).await?;
-    let grown = stored_bytes(&directory)?.saturating_sub(before);
+    let directory = bench.directory()?;
+    let (key, message_bytes) = write(kind, directory.path()).await?;
+    let before = stored_bytes(directory.path())?;
+    fork_often(kind, directory.path(), &key).await?;
+    let grown = stored_bytes(directory.path())?.saturating_sub(before);
     let message = message_bytes as f64 / STEPS as f64;
     bench.record(name, (grown as f64 / FORKS as f64, message), "bytes", Bar::AtMost(0.3))
 }
 
 async fn write(kind: StoreKind, directory: &Path) -> Result<(SessionKey, u64)> {
     let journal = kind.journal(directory, Codec::new())?;
-    let mut session = Session::create(&journal, "fork", Durability::Async).await?;
+    let mut session = Session::open(&journal, "fork", Durability::Async).await?;
     session.commit_steps(STEPS).await?;
     let written = (session.key().clone(), session.message_bytes());
     session.close().await?;

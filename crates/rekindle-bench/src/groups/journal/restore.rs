@@ -18,10 +18,10 @@ use crate::workload::{Session, StoreKind, after_steps};
 pub async fn measure(bench: &Bench) -> Result<()> {
     let latest = format!("restore the latest of {LONG} steps, sqlite");
     bench.progress(&latest);
-    let directory = bench.directory("restore")?;
-    let journal = StoreKind::Sqlite.journal(&directory, Codec::new())?;
-    let (session, plain) = write(&journal, PlainTable::create(&directory)?).await?;
-    let rounds = Rounds { rounds: bench.size(8, 20), each: 1 };
+    let directory = bench.directory()?;
+    let journal = StoreKind::Sqlite.journal(directory.path(), Codec::new())?;
+    let (session, plain) = write(&journal, PlainTable::create(directory.path())?).await?;
+    let rounds = Rounds { rounds: bench.size(12, 60), each: 1 };
     let whole = async || timed_load(&journal, &session, None).await;
     let compared = rounds.compare(async || plain.read_and_parse(), whole).await?;
     bench.record(latest, (compared.figure, compared.floor), "us", Bar::AtMost(1.5))?;
@@ -36,7 +36,7 @@ pub async fn measure(bench: &Bench) -> Result<()> {
 
 /// A long session, and the same payloads in a plain table.
 async fn write(journal: &Journal, mut plain: PlainTable) -> Result<(SessionKey, PlainTable)> {
-    let mut session = Session::create(journal, "restore", Durability::Async).await?;
+    let mut session = Session::open(journal, "restore", Durability::Async).await?;
     let mut payloads = Vec::with_capacity(LONG);
     for _ in 0..LONG {
         let records = session.step()?;

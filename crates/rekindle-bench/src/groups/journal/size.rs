@@ -1,5 +1,7 @@
 //! What a session leaves on the disk, all of its history kept and every step a checkpoint.
 
+use std::path::Path;
+
 use rekindle_core::codec::Codec;
 use rekindle_core::record::Durability;
 
@@ -23,16 +25,16 @@ pub async fn measure(bench: &Bench) -> Result<()> {
 async fn stored(bench: &Bench, kind: StoreKind, steps: usize) -> Result<()> {
     let name = format!("stored bytes after {steps} steps, {}", kind.name());
     bench.progress(&name);
-    let directory = bench.directory(&format!("size-{}-{steps}", kind.name()))?;
-    let message_bytes = write(kind, &directory, steps).await?;
+    let directory = bench.directory()?;
+    let message_bytes = write(kind, directory.path(), steps).await?;
     // The store is closed by now, so nothing waits in a log.
-    let stored = stored_bytes(&directory)?;
+    let stored = stored_bytes(directory.path())?;
     bench.record(name, (stored as f64, message_bytes as f64), "bytes", Bar::AtMost(1.5))
 }
 
-async fn write(kind: StoreKind, directory: &std::path::Path, steps: usize) -> Result<u64> {
+async fn write(kind: StoreKind, directory: &Path, steps: usize) -> Result<u64> {
     let journal = kind.journal(directory, Codec::new())?;
-    let mut session = Session::create(&journal, "size", Durability::Async).await?;
+    let mut session = Session::open(&journal, "size", Durability::Async).await?;
     session.commit_steps(steps).await?;
     let message_bytes = session.message_bytes();
     session.close().await?;
