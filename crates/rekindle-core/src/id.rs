@@ -211,11 +211,7 @@ impl From<SessionId> for SessionKey {
 
 impl fmt::Display for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.as_str() == "default" {
-            self.id.fmt(f)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.id)
-        }
+        if self.namespace.as_str() == "default" { self.id.fmt(f) } else { write!(f, "{}/{}", self.namespace, self.id) }
     }
 }
 
@@ -286,14 +282,26 @@ mod tests {
 
     #[test]
     fn any_printable_id_is_legal() {
-        for text in ["a", "../../etc/passwd", "%2e%2e", "C:\\x", "a b", "🦀👩‍👩‍👧", "';DROP TABLE x", &"x".repeat(256)] {
+        for text in ["a", "../../etc/passwd", "%2e%2e", "C:\\x", "a b", "🦀👩‍👩‍👧", "';DROP TABLE x", &"x".repeat(256)]
+        {
             assert_eq!(SessionId::new(text).unwrap().as_str(), text);
         }
     }
 
     #[test]
     fn unprintable_and_oversized_ids_are_refused() {
-        for text in ["", "a\0b", "a\nb", "\u{1b}[2J", "a\u{202E}b", " a", "a ", "\u{FFFF}", &"x".repeat(257), &"x".repeat(10_240)] {
+        for text in [
+            "",
+            "a\0b",
+            "a\nb",
+            "\u{1b}[2J",
+            "a\u{202E}b",
+            " a",
+            "a ",
+            "\u{FFFF}",
+            &"x".repeat(257),
+            &"x".repeat(10_240),
+        ] {
             let error = SessionId::new(text).unwrap_err();
             assert_eq!(error.code(), "RK0001", "{text:?}");
             assert!(error.message().starts_with("the session id"), "{error}");
@@ -318,12 +326,28 @@ mod tests {
 
     #[test]
     fn file_names_are_safe_and_distinct() {
-        let ids = ["a", "A", ".", "..", "../x", "a/b", "a%2fb", "con", "é", "a:b", &"x".repeat(256), &format!("{}y", "x".repeat(255))];
+        let ids = [
+            "a",
+            "A",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a%2fb",
+            "con",
+            "é",
+            "a:b",
+            &"x".repeat(256),
+            &format!("{}y", "x".repeat(255)),
+        ];
         let names: HashSet<String> = ids.iter().map(|id| file_name(id)).collect();
         assert_eq!(names.len(), ids.len());
         for name in names {
             assert!(!name.is_empty() && name.len() <= 255 && !name.starts_with('.'));
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_%~".contains(&b)), "{name}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_%~".contains(&b)),
+                "{name}"
+            );
         }
     }
 }

@@ -38,9 +38,7 @@ pub use record::{Marks, Record};
 pub use session::{
     BranchInfo, Cursor, Damage, DamageKind, LeaseInfo, MAX_PAGE, SessionHeader, SessionInfo, SessionPage, SessionQuery,
 };
-pub use state::{
-    EffectState, LogDiff, RegisterChange, RegisterDiff, RunInfo, State, StateDiff, WaitState,
-};
+pub use state::{EffectState, LogDiff, RegisterChange, RegisterDiff, RunInfo, State, StateDiff, WaitState};
 pub use status::Status;
 pub use store::{
     Append, Appended, Base, Capabilities, Decided, Fork, FramePage, Lease, LeaseAction, LeaseRequest, MAX_FRAMES,

@@ -115,14 +115,12 @@ impl FromStr for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Extra, RunEnded};
+    use crate::record::RunEnded;
 
     #[test]
     fn the_last_run_record_decides() {
         let run = crate::id::RunId::new("r").unwrap();
-        let ended = |outcome| {
-            Record::from(RunEnded { run: run.clone(), outcome, reason: String::new(), code: None, extra: Extra::new() })
-        };
+        let ended = |outcome| Record::from(RunEnded::new(run.clone(), outcome));
         assert_eq!(Status::after(&[]), None);
         assert_eq!(Status::after(&[ended(RunOutcome::Failed), ended(RunOutcome::Paused)]), Some(Status::Paused));
     }

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use rekindle_core::codec::Codec;
 use rekindle_core::record::{
-    Checkpoint, CheckpointType, Durability, EffectIntent, EffectKind, EffectOutcome, Extra, InDoubtPolicy,
-    LogAppendOutcomes, OutcomeStatus, RegisterSet, RunEnded, RunOutcome, RunStarted, Usage,
+    Checkpoint, CheckpointType, EffectIntent, EffectKind, EffectOutcome, InDoubtPolicy, LogAppendOutcomes,
+    OutcomeStatus, RegisterSet, RunEnded, RunOutcome, RunStarted,
 };
 use rekindle_core::{
     BranchId, CheckpointId, EffectId, ErrorKind, Hash, Head, Journal, Json, Lease, LogName, OwnerId, Position, Record,
@@ -78,7 +78,8 @@ async fn demonstrate() -> Outcome<()> {
 
 /// Runs the child and kills it when it says that it has just done what `kill` names.
 fn run_child(directory: &Path, number: usize, kill: Option<&(u64, &str)>) -> Outcome<()> {
-    let mut child = Command::new(std::env::current_exe()?).arg("worker").arg(directory).stdout(Stdio::piped()).spawn()?;
+    let mut child =
+        Command::new(std::env::current_exe()?).arg("worker").arg(directory).stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("the child has no output")?;
     let mut said = Vec::new();
     for line in BufReader::new(output).lines() {
@@ -121,7 +122,13 @@ async fn show_timeline(journal: &Journal) -> Outcome<()> {
     println!("\nCheckpoints, newest first:");
     for found in journal.checkpoints(&session()?, None, None, 4).await? {
         let checkpoint = &found.checkpoint;
-        println!("  {:<8} {}  {}  {}", found.position.to_string(), found.created_at, checkpoint.id, checkpoint.description);
+        println!(
+            "  {:<8} {}  {}  {}",
+            found.position.to_string(),
+            found.created_at,
+            checkpoint.id,
+            checkpoint.description
+        );
     }
     Ok(())
 }
@@ -129,8 +136,11 @@ async fn show_timeline(journal: &Journal) -> Outcome<()> {
 async fn show_diff(journal: &Journal) -> Outcome<()> {
     let checkpoints = journal.checkpoints(&session()?, None, None, 2).await?;
     let [newest, before] = checkpoints.as_slice() else { return Err("there are at least two checkpoints".into()) };
-    let state = |position: Position| async move { journal.load(&session()?, Some(&position)).await.map_err(Box::<dyn Error>::from) };
-    let diff = StateDiff::between(&state(before.position.clone()).await?.state, &state(newest.position.clone()).await?.state);
+    let state = |position: Position| async move {
+        journal.load(&session()?, Some(&position)).await.map_err(Box::<dyn Error>::from)
+    };
+    let diff =
+        StateDiff::between(&state(before.position.clone()).await?.state, &state(newest.position.clone()).await?.state);
     println!("\nWhat the last step changed:\n{diff}");
     Ok(())
 }
@@ -138,7 +148,11 @@ async fn show_diff(journal: &Journal) -> Outcome<()> {
 fn report(counted: BTreeMap<String, usize>) -> Outcome<()> {
     let repeated: Vec<_> = counted.iter().filter(|(_, count)| **count > 1).collect();
     let missing: Vec<_> = (1..=STEPS).filter(|step| !counted.contains_key(&effect_name(*step))).collect();
-    println!("Ledger: {} side effects after {} kills; repeated: {repeated:?}; missing: {missing:?}", counted.len(), KILLS.len());
+    println!(
+        "Ledger: {} side effects after {} kills; repeated: {repeated:?}; missing: {missing:?}",
+        counted.len(),
+        KILLS.len()
+    );
     if !repeated.is_empty() || !missing.is_empty() || counted.len() as u64 != STEPS {
         return Err("the ledger is wrong".into());
     }
@@ -165,13 +179,7 @@ async fn work(directory: &Path) -> Outcome<()> {
     for step in worker.next_step()?..=STEPS {
         worker.step(step).await?;
     }
-    let ended = RunEnded {
-        run: worker.run.clone(),
-        outcome: RunOutcome::Succeeded,
-        reason: String::new(),
-        code: None,
-        extra: Extra::new(),
-    };
+    let ended = RunEnded::new(worker.run.clone(), RunOutcome::Succeeded);
     worker.commit(vec![ended.into()]).await?;
     worker.journal.store().release(&worker.lease).await?;
     Ok(())
@@ -202,15 +210,7 @@ impl Worker {
         }
         let continues = restored.state.run().map(|run| run.started.run.clone());
         let mut worker = Self { journal, lease, head: restored.head, state: restored.state, ledger, run };
-        let started = RunStarted {
-            run: worker.run.clone(),
-            executor: "example".into(),
-            continues,
-            fingerprint: None,
-            durability: Durability::Sync,
-            weakened: Vec::new(),
-            extra: Extra::new(),
-        };
+        let started = RunStarted::new(worker.run.clone(), "example").continuing(continues);
         worker.commit(vec![started.into()]).await?;
         Ok(worker)
     }
@@ -219,7 +219,8 @@ impl Worker {
     async fn settle_what_is_in_doubt(&mut self) -> Outcome<()> {
         let open: Vec<EffectIntent> = self.state.open_effects().map(|effect| effect.intent.clone()).collect();
         for intent in open {
-            let happened = std::fs::read_to_string(&self.ledger).is_ok_and(|text| text.lines().any(|line| line == intent.name));
+            let happened =
+                std::fs::read_to_string(&self.ledger).is_ok_and(|text| text.lines().any(|line| line == intent.name));
             if !happened {
                 side_effect(&self.ledger, &intent.name)?;
             }
@@ -232,20 +233,12 @@ impl Worker {
     }
 
     async fn step(&mut self, step: u64) -> Outcome<()> {
+        let name = effect_name(step);
         let intent = EffectIntent {
-            effect: EffectId::new(effect_name(step))?,
-            kind: EffectKind::Step,
-            name: effect_name(step),
-            version: None,
-            arguments_hash: Hash::of(effect_name(step).as_bytes()),
-            arguments: None,
-            attempt: 1,
-            idempotency_key: effect_name(step),
             policy: InDoubtPolicy::Check,
             run: Some(self.run.clone()),
             step: Some(step.to_string()),
-            child: None,
-            extra: Extra::new(),
+            ..EffectIntent::new(EffectId::new(&name)?, EffectKind::Step, &name, Hash::of(name.as_bytes()))
         };
         self.commit(vec![intent.into()]).await?;
         say(&format!("intent {step}"));
@@ -257,17 +250,8 @@ impl Worker {
     /// Commits the outcome, the log entry, the counter and a checkpoint as one atomic batch.
     async fn finish(&mut self, step: u64) -> Outcome<()> {
         let effect = EffectId::new(effect_name(step))?;
-        let outcome = EffectOutcome {
-            effect: effect.clone(),
-            attempt: 1,
-            status: OutcomeStatus::Ok,
-            value: Some(Json::from(format!("result of step {step}").as_str())),
-            error: None,
-            duration_micros: 0,
-            usage: Usage::default(),
-            synthetic: false,
-            extra: Extra::new(),
-        };
+        let result = Json::from(format!("result of step {step}").as_str());
+        let outcome = EffectOutcome::new(effect.clone(), OutcomeStatus::Ok, Some(result));
         let checkpoint = Checkpoint {
             kind: CheckpointType::Step,
             step,
@@ -287,7 +271,8 @@ impl Worker {
     }
 
     async fn commit(&mut self, records: Vec<Record>) -> Outcome<()> {
-        let target = Target::new(session()?, BranchId::main(), self.head).with_fence(self.lease.info.epoch).with_renew(LEASE);
+        let target =
+            Target::new(session()?, BranchId::main(), self.head).with_fence(self.lease.info.epoch).with_renew(LEASE);
         self.head = self.journal.append(&target, &records).await?.head;
         for record in &records {
             self.state.apply(record)?;

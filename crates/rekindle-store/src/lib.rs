@@ -6,10 +6,10 @@
 //! | `file:./dir` | `FileStore` | `files` |
 //! | `sqlite:./rekindle.db` | `SqliteStore` | `sqlite` |
 
+mod faulty;
 #[cfg(feature = "files")]
 #[doc(hidden)]
 pub mod files;
-mod faulty;
 mod memory;
 mod metered;
 mod open;
@@ -19,9 +19,9 @@ mod sqlite;
 mod system;
 mod writer;
 
+pub use faulty::{Fault, FaultPlan, FaultyStore};
 #[cfg(feature = "files")]
 pub use files::FileStore;
-pub use faulty::{Fault, FaultPlan, FaultyStore};
 pub use memory::MemoryStore;
 pub use metered::{MeteredStore, Observation, StoreObserver};
 pub use open::open;

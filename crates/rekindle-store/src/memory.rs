@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
 use rekindle_core::{
-    Append, Appended, BranchId, BranchInfo, Capabilities, Clock, Decided, Epoch, Error, ErrorKind, Fork, FramePage,
-    Head, Lease, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo,
-    SessionKey, SessionPage, SessionQuery, Slot, Status, Store, Timestamp,
+    Append, Appended, BranchId, BranchInfo, Capabilities, Clock, Decided, Error, ErrorKind, Fork, FramePage, Lease,
+    LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo, SessionKey,
+    SessionPage, SessionQuery, Slot, Store, Timestamp,
 };
 
 use crate::options::StoreOptions;
@@ -62,42 +62,14 @@ fn missing(session: &SessionKey, operation: &'static str) -> Error {
     Error::not_found("there is no such session").during(operation).on(session)
 }
 
-fn first_branch(branch: BranchId, head: Head, base: Option<Head>, at: Timestamp) -> BranchInfo {
-    BranchInfo {
-        branch,
-        parent: None,
-        head,
-        base,
-        status: Status::Idle,
-        created_at: at,
-        updated_at: at,
-        epoch: Epoch(0),
-        lease: None,
-    }
-}
-
 impl Session {
     fn new(new: &NewSession, now: Timestamp) -> Self {
-        let created_at = new.created_at.unwrap_or(now);
-        let genesis = Head { seq: Seq::ZERO, hash: new.header.genesis };
-        let base = new.base.as_ref();
-        let main = first_branch(BranchId::main(), base.map_or(genesis, |base| base.head), base.map(|base| base.head), created_at);
-        let inbox = first_branch(BranchId::inbox(), genesis, None, created_at);
-        let parts = base.map(|base| base.frames.clone()).unwrap_or_default();
-        Self {
-            info: SessionInfo {
-                header: new.header.clone(),
-                created_at,
-                branches: vec![main, inbox],
-                current: BranchId::main(),
-                observed_at: now,
-                damage: Vec::new(),
-            },
-            frames: HashMap::from([
-                (BranchId::main(), BranchFrames { history: Vec::new(), base: parts }),
-                (BranchId::inbox(), BranchFrames::default()),
-            ]),
-        }
+        let base = new.base.as_ref().map(|base| base.frames.clone()).unwrap_or_default();
+        let frames = HashMap::from([
+            (BranchId::main(), BranchFrames { history: Vec::new(), base }),
+            (BranchId::inbox(), BranchFrames::default()),
+        ]);
+        Self { info: new.session_info(now), frames }
     }
 
     fn seen(&self, now: Timestamp) -> SessionInfo {
@@ -159,8 +131,8 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut sessions = self.lock();
         let session = sessions.get_mut(&append.session).ok_or_else(|| missing(&append.session, "append"))?;
-        let frames = session.frames.entry(append.branch.clone()).or_default();
-        let Some(branch) = session.info.branches.iter_mut().find(|info| info.branch == append.branch) else {
+        let branch = session.info.branches.iter_mut().find(|info| info.branch == append.branch);
+        let (Some(branch), Some(frames)) = (branch, session.frames.get_mut(&append.branch)) else {
             return Err(append.error(Error::not_found(format!("there is no branch `{}`", append.branch))));
         };
         let stored = |seq| {

@@ -44,11 +44,11 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
 fn unknown(scheme: &str) -> Error {
     let known: Vec<_> = SCHEMES.iter().map(|(name, _)| format!("{name}:")).collect();
     match SCHEMES.iter().find(|(name, _)| *name == scheme) {
-        Some((_, feature)) => {
-            Error::new(ErrorKind::Unsupported, format!("this build has no `{scheme}:` store"))
-                .hint(format!("build rekindle-store with the feature `{feature}`"))
+        Some((_, feature)) => Error::new(ErrorKind::Unsupported, format!("this build has no `{scheme}:` store"))
+            .hint(format!("build rekindle-store with the feature `{feature}`")),
+        None => {
+            Error::invalid(format!("there is no `{scheme}:` store")).hint(format!("use one of {}", known.join(", ")))
         }
-        None => Error::invalid(format!("there is no `{scheme}:` store")).hint(format!("use one of {}", known.join(", "))),
     }
     .during("open store")
 }

@@ -134,11 +134,7 @@ impl BranchWriter {
             queue.wanted = queue.target.expected.seq;
             queue.wanted
         };
-        if self.options.durability == Durability::Sync {
-            self.shared.write_wanted(1).await;
-        }
-        self.shared.work.notify_one();
-        self.reach(target).await
+        self.write_through(target).await
     }
 
     /// The durable watermark: everything up to here is on disk.
@@ -182,9 +178,18 @@ impl BranchWriter {
                 queue.wanted = queue.target.expected.seq;
                 queue.waiting.front().map_or(Seq::ZERO, |append| append.head().seq)
             };
-            self.shared.work.notify_one();
-            self.reach(oldest).await?;
+            self.write_through(oldest).await?;
         }
+    }
+
+    /// Has what is wanted written, by the task or, where there is none, here, and waits until
+    /// the disk has come to `seq`.
+    async fn write_through(&self, seq: Seq) -> Result<Head> {
+        match self.task {
+            Some(_) => self.shared.work.notify_one(),
+            None => self.shared.write_wanted(1).await,
+        }
+        self.reach(seq).await
     }
 
     async fn reach(&self, seq: Seq) -> Result<Head> {
@@ -211,6 +216,7 @@ const JOINED_BYTES: usize = 4 << 20;
 impl Shared {
     /// Writes what is wanted until the writer closes or fails.
     async fn run(self: Arc<Self>) {
+        let _ended = Ended(&self);
         loop {
             self.write_wanted(JOINED_BATCHES).await;
             if self.queue().closing || self.durable.borrow().failed {
@@ -226,8 +232,7 @@ impl Shared {
     async fn write_wanted(&self, joined: usize) {
         while let Some((append, batches)) = self.next_append(joined) {
             if let Err(error) = self.append_with_retries(&append).await {
-                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                self.durable.send_modify(|progress| progress.failed = true);
+                self.fail(error);
                 return;
             }
             let mut queue = self.queue();
@@ -275,6 +280,12 @@ impl Shared {
         }
     }
 
+    /// Stops the writer; the first error is the one that counts.
+    fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.durable.send_modify(|progress| progress.failed = true);
+    }
+
     /// The error that stopped the writer, if one did.
     fn check(&self) -> Result<()> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -284,6 +295,16 @@ impl Shared {
     // Every change under the lock is complete before anything can fail.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whatever ends the task, a panic in the store or the end of its runtime: whoever waits for it
+/// must not wait for ever.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fail(Error::new(ErrorKind::Closed, "the writer's task has ended"));
     }
 }
 

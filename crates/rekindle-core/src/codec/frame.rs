@@ -239,7 +239,10 @@ mod tests {
             assert!(Frame::from_bytes(bytes.slice(..index)).is_err(), "cut at {index}");
             let mut zeroed = bytes.to_vec();
             zeroed[index..].fill(0);
-            assert!(Frame::from_bytes(zeroed.into()).is_err() || bytes[index..].iter().all(|b| *b == 0), "zero from {index}");
+            assert!(
+                Frame::from_bytes(zeroed.into()).is_err() || bytes[index..].iter().all(|b| *b == 0),
+                "zero from {index}"
+            );
         }
     }
 

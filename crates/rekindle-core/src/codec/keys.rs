@@ -92,6 +92,9 @@ mod tests {
         assert!(KeyRing::new("a b", [0; 32]).is_err());
         assert!(KeyRing::new("a", [0; 32]).unwrap().with_old("a", [1; 32]).is_err());
         let shown = format!("{:?}", KeyRing::new("a", [0xAB; 32]).unwrap());
-        assert!(shown.contains("\"a\"") && !shown.contains("171") && !shown.to_lowercase().contains("ab, ab"), "{shown}");
+        assert!(
+            shown.contains("\"a\"") && !shown.contains("171") && !shown.to_lowercase().contains("ab, ab"),
+            "{shown}"
+        );
     }
 }

@@ -10,18 +10,18 @@
 //!   counter to rewind and no randomness to repeat: two frames share a nonce only if they are
 //!   the same frame.
 
+mod chain;
 mod frame;
 mod keys;
 mod limits;
 mod line;
 mod redact;
+mod seal;
 
 use std::borrow::Cow;
 use std::io::Read as _;
 
 use bytes::Bytes;
-use chacha20poly1305::aead::{Aead, KeyInit, Payload};
-use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use serde::{Deserialize, Serialize};
 
 pub use frame::{FORMAT_VERSION, Frame, FrameError};
@@ -30,8 +30,9 @@ pub use limits::Limits;
 pub use line::{object_from_line, object_to_line};
 pub use redact::Redaction;
 
+use self::chain::{base_nonce, chain_hash, fork_hash, genesis_hash};
 use self::frame::{BASE, COMPRESSED, KEYED, SEALED};
-use self::keys::DerivedKeys;
+use self::seal::{open_text, seal, seal_text, unseal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
 use crate::json::{self, Json};
@@ -315,23 +316,18 @@ impl Codec {
     /// The hash a fork in the middle of a batch starts with. At the end of a batch it is the
     /// batch's own.
     pub fn fork_hash(batch_hash: Hash, batch_last: Seq, at: Seq) -> Hash {
-        if at == batch_last {
-            return batch_hash;
-        }
-        let mut hasher = blake3::Hasher::new_derive_key("rekindle 2026-11 fork inside a batch v1");
-        hasher.update(&batch_hash.0).update(&at.0.to_le_bytes());
-        Hash(*hasher.finalize().as_bytes())
+        fork_hash(batch_hash, batch_last, at)
     }
 
     /// The start of a session's chain. It binds the parts of the header that never change.
     pub fn genesis(&self, header: &SessionHeader) -> Hash {
-        genesis_hash(self.protection.ring().map(|ring| &ring.active().chain[..]), header)
+        genesis_hash(self.protection.ring().map(|ring| &*ring.active().chain), header)
     }
 
     /// Whether a header fits its genesis under any key of the ring.
     pub fn check_genesis(&self, header: &SessionHeader) -> bool {
         let keyed = self.protection.ring().into_iter().flat_map(KeyRing::all);
-        keyed.map(|keys| genesis_hash(Some(&keys.chain[..]), header)).any(|hash| hash == header.genesis)
+        keyed.map(|keys| genesis_hash(Some(&keys.chain), header)).any(|hash| hash == header.genesis)
             || ((self.protection.ring().is_none() || self.accepts_unprotected)
                 && genesis_hash(None, header) == header.genesis)
     }
@@ -353,7 +349,8 @@ impl Codec {
         }
         if let Protection::Encrypted(ring) = &self.protection {
             let plain = SealedHeader { title: stored.title.take(), metadata: std::mem::take(&mut stored.metadata) };
-            let plain = serde_json::to_vec(&plain).map_err(|error| Error::invalid("the header cannot be written").because(error))?;
+            let plain = serde_json::to_vec(&plain)
+                .map_err(|error| Error::invalid("the header cannot be written").because(error))?;
             stored.sealed = Some(seal_text(ring, &header.key, &plain)?);
         }
         Ok(stored)
@@ -364,8 +361,9 @@ impl Codec {
         let Some(sealed) = stored.sealed.take() else { return Ok(stored) };
         let context = |error: Error| error.during("open header").on(&stored.key);
         let plain = open_text(self.protection.ring(), &stored.key, &sealed).map_err(context)?;
-        let header: SealedHeader = serde_json::from_slice(&plain)
-            .map_err(|error| context(Error::corrupt("the sealed header does not have the expected fields").because(error)))?;
+        let header: SealedHeader = serde_json::from_slice(&plain).map_err(|error| {
+            context(Error::corrupt("the sealed header does not have the expected fields").because(error))
+        })?;
         stored.title = header.title;
         stored.metadata = header.metadata;
         Ok(stored)
@@ -474,7 +472,10 @@ impl Codec {
         let mut payload = Cow::Borrowed(&frame.payload[..]);
         if frame.is_sealed() {
             let keys = ring.and_then(|ring| ring.get(&frame.key)).ok_or_else(|| {
-                FrameError::new(DamageKind::Key, format!("is encrypted with the key `{}`, which was not given", frame.key))
+                FrameError::new(
+                    DamageKind::Key,
+                    format!("is encrypted with the key `{}`, which was not given", frame.key),
+                )
             })?;
             payload = Cow::Owned(unseal(keys, place, frame, &payload)?);
         }
@@ -493,7 +494,8 @@ impl Codec {
     }
 
     fn decompress(&self, payload: &[u8]) -> Result<Vec<u8>, FrameError> {
-        let wrong = |error: std::io::Error| FrameError::new(DamageKind::Format, format!("cannot be decompressed: {error}"));
+        let wrong =
+            |error: std::io::Error| FrameError::new(DamageKind::Format, format!("cannot be decompressed: {error}"));
         let limit = self.limits.batch_bytes;
         let decoder = zstd::stream::read::Decoder::with_buffer(payload).map_err(wrong)?;
         let mut plain = Vec::with_capacity((payload.len() * 4).min(limit));
@@ -503,14 +505,6 @@ impl Codec {
         }
         Ok(plain)
     }
-}
-
-/// The nonce of a base's frames: what they stand for and how many there are.
-fn base_nonce(seq: Seq, parts: usize) -> [u8; 16] {
-    let mut nonce = [0; 16];
-    nonce[..8].copy_from_slice(&seq.0.to_le_bytes());
-    nonce[8..].copy_from_slice(&(parts as u64).to_le_bytes());
-    nonce
 }
 
 /// What is wrong with a frame, with where it stands.
@@ -530,7 +524,11 @@ impl Damage {
         let kind = match self.kind {
             DamageKind::Version => {
                 let supported = u32::from(FORMAT_VERSION);
-                let found = self.detail.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse().ok()).unwrap_or(supported + 1);
+                let found = self
+                    .detail
+                    .split(|c: char| !c.is_ascii_digit())
+                    .find_map(|n| n.parse().ok())
+                    .unwrap_or(supported + 1);
                 ErrorKind::VersionTooNew { what: "frame".into(), found, supported }
             }
             DamageKind::Key => {
@@ -549,121 +547,6 @@ impl Damage {
 
 fn position(place: Place<'_>, seq: Seq) -> Position {
     Position::new(place.branch.clone(), seq)
-}
-
-fn hasher(key: Option<&[u8; 32]>, context: &str) -> blake3::Hasher {
-    match key {
-        Some(key) => blake3::Hasher::new_keyed(key),
-        None => blake3::Hasher::new_derive_key(context),
-    }
-}
-
-fn chain_hash(key: Option<&[u8; 32]>, branch: &BranchId, frame: &Frame, payload: &[u8]) -> Hash {
-    // The header of a frame fits one update: small ones cost more than their bytes.
-    let mut fields = [0u8; 96];
-    fields[..32].copy_from_slice(&frame.prev.0);
-    fields[32..40].copy_from_slice(&frame.first.0.to_le_bytes());
-    fields[40..48].copy_from_slice(&frame.last.0.to_le_bytes());
-    fields[48..56].copy_from_slice(&frame.at.0.to_le_bytes());
-    fields[56..72].copy_from_slice(&frame.nonce);
-    fields[72] = frame.flags & BASE;
-    fields[73] = frame.marks.0;
-    fields[80..88].copy_from_slice(&(branch.as_str().len() as u64).to_le_bytes());
-    fields[88..96].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-    let mut hasher = hasher(key, "rekindle 2026-11 frame chain unkeyed v1");
-    hasher.update(&fields).update(branch.as_str().as_bytes()).update(payload);
-    Hash(*hasher.finalize().as_bytes())
-}
-
-fn genesis_hash(key: Option<&[u8]>, header: &SessionHeader) -> Hash {
-    let key = key.and_then(|key| <&[u8; 32]>::try_from(key).ok());
-    let mut hasher = hasher(key, "rekindle 2026-11 session genesis v1");
-    let name = header.imported_from.as_ref().unwrap_or(&header.key);
-    let parent = header.parent.as_ref();
-    let parts = [
-        Some("genesis"),
-        Some(name.namespace.as_str()),
-        Some(name.id.as_str()),
-        header.agent.as_deref(),
-        parent.map(|parent| parent.namespace.as_str()),
-        parent.map(|parent| parent.id.as_str()),
-    ];
-    for part in parts {
-        let length = part.map_or(u64::MAX, |part| part.len() as u64);
-        hasher.update(&length.to_le_bytes()).update(part.unwrap_or_default().as_bytes());
-    }
-    Hash(*hasher.finalize().as_bytes())
-}
-
-/// What the ciphertext of a frame is bound to: its header, its session and its branch.
-fn associated_data(place: Place<'_>, frame: &Frame) -> Vec<u8> {
-    let mut data = Vec::with_capacity(256);
-    data.extend_from_slice(&frame.bound_header());
-    for part in [place.session.namespace.as_str(), place.session.id.as_str(), place.branch.as_str(), &frame.key] {
-        data.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        data.extend_from_slice(part.as_bytes());
-    }
-    data
-}
-
-fn frame_nonce(keys: &DerivedKeys, frame: &Frame) -> XNonce {
-    let hash = blake3::keyed_hash(&keys.nonce, &frame.hash.0);
-    let mut nonce = XNonce::default();
-    nonce.copy_from_slice(&hash.as_bytes()[..24]);
-    nonce
-}
-
-fn seal(keys: &DerivedKeys, place: Place<'_>, frame: &Frame, plain: &[u8]) -> Result<Vec<u8>> {
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    let aad = associated_data(place, frame);
-    cipher
-        .encrypt(&frame_nonce(keys, frame), Payload { msg: plain, aad: &aad })
-        .map_err(|_| Error::invalid("the payload is too large to encrypt"))
-}
-
-fn unseal(keys: &DerivedKeys, place: Place<'_>, frame: &Frame, sealed: &[u8]) -> Result<Vec<u8>, FrameError> {
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    let aad = associated_data(place, frame);
-    cipher.decrypt(&frame_nonce(keys, frame), Payload { msg: sealed, aad: &aad }).map_err(|_| {
-        FrameError::new(DamageKind::Sealed, "does not open under its key: altered, moved or from another place")
-    })
-}
-
-/// Seals a small text for a header: `<key id> <base64 of nonce and ciphertext>`.
-fn seal_text(ring: &KeyRing, session: &SessionKey, plain: &[u8]) -> Result<String> {
-    use base64::Engine as _;
-    let keys = ring.active();
-    let mut hasher = blake3::Hasher::new_keyed(&keys.nonce);
-    hasher.update(b"header").update(&text_binding(session)).update(plain);
-    let mut nonce = XNonce::default();
-    nonce.copy_from_slice(&hasher.finalize().as_bytes()[..24]);
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    let sealed = cipher
-        .encrypt(&nonce, Payload { msg: plain, aad: &text_binding(session) })
-        .map_err(|_| Error::invalid("the header is too large to encrypt"))?;
-    let encoded = base64::engine::general_purpose::STANDARD.encode([&nonce[..], &sealed].concat());
-    Ok(format!("{} {encoded}", ring.active_id()))
-}
-
-fn open_text(ring: Option<&KeyRing>, session: &SessionKey, text: &str) -> Result<Vec<u8>> {
-    use base64::Engine as _;
-    let wrong = || Error::corrupt("the sealed header is damaged");
-    let (id, encoded) = text.split_once(' ').ok_or_else(wrong)?;
-    let keys = ring.and_then(|ring| ring.get(id)).ok_or_else(|| {
-        let message = format!("the header is encrypted with the key `{id}`, which was not given");
-        Error::new(ErrorKind::KeyMissing { key: id.to_owned() }, message)
-    })?;
-    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|_| wrong())?;
-    let (head, sealed) = bytes.split_at_checked(24).ok_or_else(wrong)?;
-    let mut nonce = XNonce::default();
-    nonce.copy_from_slice(head);
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    cipher.decrypt(&nonce, Payload { msg: sealed, aad: &text_binding(session) }).map_err(|_| wrong())
-}
-
-fn text_binding(session: &SessionKey) -> Vec<u8> {
-    let (namespace, id) = (session.namespace.as_str(), session.id.as_str());
-    [b"header\0", &(namespace.len() as u64).to_le_bytes()[..], namespace.as_bytes(), id.as_bytes()].concat()
 }
 
 #[cfg(test)]

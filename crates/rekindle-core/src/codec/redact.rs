@@ -15,8 +15,20 @@ use crate::json::Json;
 
 /// The fields of records and headers that hold what users and models said.
 const CONTENT: &[&str] = &[
-    "items", "value", "arguments", "content", "error", "prompt", "default", "metadata", "title", "description", "reason",
-    "from", "to", "changes",
+    "items",
+    "value",
+    "arguments",
+    "content",
+    "error",
+    "prompt",
+    "default",
+    "metadata",
+    "title",
+    "description",
+    "reason",
+    "from",
+    "to",
+    "changes",
 ];
 
 /// What to take out.
@@ -49,7 +61,8 @@ impl Redaction {
 
     /// Also takes out what matches a regular expression inside any text.
     pub fn with_pattern(mut self, name: impl Into<String>, pattern: &str) -> Result<Self> {
-        let regex = Regex::new(pattern).map_err(|error| Error::invalid("the pattern is not a regular expression").because(error))?;
+        let regex = Regex::new(pattern)
+            .map_err(|error| Error::invalid("the pattern is not a regular expression").because(error))?;
         self.patterns.push((name.into(), regex));
         Ok(self)
     }
@@ -101,7 +114,8 @@ impl Redaction {
         let mut changed = false;
         // A register is a key with a value, spelt differently.
         if kind == "register_set"
-            && let Some(key) = body.get("key").and_then(Value::as_str).filter(|key| self.excludes(key)).map(str::to_owned)
+            && let Some(key) =
+                body.get("key").and_then(Value::as_str).filter(|key| self.excludes(key)).map(str::to_owned)
         {
             changed |= replace(&key, body.get_mut("value"));
         }

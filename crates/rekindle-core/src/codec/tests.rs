@@ -14,7 +14,10 @@ fn stamp() -> Stamp {
 
 fn records(size: usize) -> Vec<Record> {
     let key = RegisterKey::new("k").unwrap();
-    vec![RegisterSet::new(key.clone(), Json::from("x".repeat(size).as_str())).into(), RegisterSet::new(key, Json::null()).into()]
+    vec![
+        RegisterSet::new(key.clone(), Json::from("x".repeat(size).as_str())).into(),
+        RegisterSet::new(key, Json::null()).into(),
+    ]
 }
 
 fn ring(id: &str) -> KeyRing {

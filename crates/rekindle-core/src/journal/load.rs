@@ -200,14 +200,8 @@ impl Journal {
         };
         let stretches = lineage(&info, &position).map_err(|error| error.during("load"))?;
         let genesis = Head { seq: Seq::ZERO, hash: info.header.genesis };
-        let mut folding = Folding {
-            journal: self,
-            session,
-            state: State::default(),
-            head: genesis,
-            checkpoint: None,
-            keyed: false,
-        };
+        let mut folding =
+            Folding { journal: self, session, state: State::default(), head: genesis, checkpoint: None, keyed: false };
         for stretch in &stretches {
             self.fold_stretch(&mut folding, stretch).await?;
         }
@@ -230,7 +224,11 @@ impl Journal {
 
     /// The state at a position or, if records before it are damaged, at the nearest earlier
     /// checkpoint that can still be reached, with the error that made this necessary.
-    pub async fn load_or_fall_back(&self, session: &SessionKey, at: Option<&Position>) -> Result<(Restored, Option<Error>)> {
+    pub async fn load_or_fall_back(
+        &self,
+        session: &SessionKey,
+        at: Option<&Position>,
+    ) -> Result<(Restored, Option<Error>)> {
         let error = match self.load(session, at).await {
             Ok(restored) => return Ok((restored, None)),
             Err(error) if *error.kind() == ErrorKind::Corrupt => error,
@@ -262,7 +260,8 @@ impl Journal {
             }
             folding.head = base;
         }
-        let read = ReadFrames::all(folding.session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);
+        let read =
+            ReadFrames::all(folding.session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);
         self.store()
             .read_pages(&read, &mut |slots| {
                 for slot in slots {
@@ -352,7 +351,8 @@ impl Journal {
         if !marks.removed.contains(id) {
             for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
                 let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
-                let stretch = Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
+                let stretch =
+                    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
                 let found = self.checkpoints_of(session, &stretch).await?;
                 if let Some(mut found) = found.into_iter().find(|found| found.checkpoint.id == *id) {
                     marks.apply(&mut found.checkpoint);
@@ -376,7 +376,10 @@ impl Journal {
                     if let Entry::Batch(batch) = self.entry(place, slot) {
                         let wanted = |seq: Seq| seq >= stretch.from && seq <= stretch.through;
                         let here = batch.numbered().filter(|(seq, _)| wanted(*seq));
-                        found.extend(here.filter_map(|(seq, record)| checkpoint_at(&stretch.branch, seq, batch.at, record)).rev_collect());
+                        found.extend(
+                            here.filter_map(|(seq, record)| checkpoint_at(&stretch.branch, seq, batch.at, record))
+                                .rev_collect(),
+                        );
                     }
                 }
                 Ok(ControlFlow::Continue(()))
@@ -386,7 +389,10 @@ impl Journal {
             for slot in self.store().read_all(&all.with_base()).await?.into_iter().rev() {
                 if let Entry::Batch(batch) = self.entry(place, slot) {
                     let here = batch.records.iter().filter(|record| !is_inexact(record));
-                    found.extend(here.filter_map(|record| checkpoint_at(&stretch.branch, base.seq, batch.at, record)).rev_collect());
+                    found.extend(
+                        here.filter_map(|record| checkpoint_at(&stretch.branch, base.seq, batch.at, record))
+                            .rev_collect(),
+                    );
                 }
             }
         }
@@ -431,9 +437,14 @@ impl Journal {
             return Ok(info.header.genesis);
         }
         if position.seq > branch.head.seq {
-            return Err(error(Error::not_found(format!("branch `{}` ends at record {}", branch.branch, branch.head.seq))));
+            return Err(error(Error::not_found(format!(
+                "branch `{}` ends at record {}",
+                branch.branch, branch.head.seq
+            ))));
         }
-        let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_range(position.seq, position.seq).with_limit(1);
+        let read = ReadFrames::all(session.clone(), branch.branch.clone())
+            .with_range(position.seq, position.seq)
+            .with_limit(1);
         match self.store().read(&read).await?.slots.into_iter().next() {
             Some(Slot::Whole(frame)) => Ok(Codec::fork_hash(frame.hash, frame.last, position.seq)),
             Some(Slot::Damaged(damage)) => Err(damage.to_error(session)),

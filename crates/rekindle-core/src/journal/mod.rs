@@ -102,7 +102,8 @@ impl Journal {
 
     /// Creates a session; `AlreadyExists` if it is there.
     pub async fn create(&self, header: SessionHeader) -> Result<SessionInfo> {
-        let header = SessionHeader { genesis: self.codec.genesis(&header), sealed: None, imported_from: None, ..header };
+        let header =
+            SessionHeader { genesis: self.codec.genesis(&header), sealed: None, imported_from: None, ..header };
         let stored = self.codec.seal_header(&header).map_err(|error| error.during("create"))?;
         let mut info = self.store.create(&NewSession::new(stored)).await?;
         info.header = header;

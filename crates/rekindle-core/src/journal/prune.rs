@@ -13,7 +13,7 @@ use crate::codec::{Batch, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, Namespace, SessionKey};
 use crate::position::{Epoch, Head, Position, Seq};
-use crate::record::{CheckpointRemoved, Extra, Record};
+use crate::record::{CheckpointRemoved, Record};
 use crate::retention::{BranchFacts, CheckpointFacts, Policy, PrunePlan, Reason, Trim, plan};
 use crate::session::{BranchInfo, SessionInfo, SessionQuery};
 use crate::state::compact;
@@ -55,10 +55,15 @@ impl Journal {
     }
 
     /// Carries out a plan: the checkpoints go first, then the history nothing needs any more.
-    pub async fn apply_prune(&self, session: &SessionKey, plan: PrunePlan, fence: Option<Epoch>) -> Result<PruneResult> {
+    pub async fn apply_prune(
+        &self,
+        session: &SessionKey,
+        plan: PrunePlan,
+        fence: Option<Epoch>,
+    ) -> Result<PruneResult> {
         let ids: Vec<_> = plan.remove.iter().map(|planned| planned.checkpoint.clone()).collect();
         if !ids.is_empty() {
-            self.send(session, &[removal_record(ids, "retention")]).await?;
+            self.send(session, &[CheckpointRemoved::new(ids, "retention").into()]).await?;
         }
         let mut removed = Removed::default();
         for trim in &plan.trims {
@@ -89,9 +94,11 @@ impl Journal {
         }
         let known: HashSet<_> = plan.remove.iter().map(|planned| &planned.checkpoint).collect();
         if let Some(unknown) = ids.iter().find(|id| !known.contains(id)) {
-            return Err(Error::not_found(format!("there is no checkpoint `{unknown}`")).during("delete checkpoints").on(session));
+            return Err(Error::not_found(format!("there is no checkpoint `{unknown}`"))
+                .during("delete checkpoints")
+                .on(session));
         }
-        self.send(session, &[removal_record(ids.to_vec(), "deleted")]).await.map(drop)
+        self.send(session, &[CheckpointRemoved::new(ids.to_vec(), "deleted").into()]).await.map(drop)
     }
 
     /// Which sessions of a namespace were inactive for `threshold` or longer. Changes nothing.
@@ -131,7 +138,8 @@ impl Journal {
         if info.live_lease().is_some() {
             return Ok(Some(Reason::Leased));
         }
-        let statuses: BTreeSet<Status> = info.branches.iter().map(|branch| branch.status_at(info.observed_at)).collect();
+        let statuses: BTreeSet<Status> =
+            info.branches.iter().map(|branch| branch.status_at(info.observed_at)).collect();
         if statuses.contains(&Status::Waiting) {
             return Ok(Some(Reason::Waiting));
         }
@@ -183,7 +191,8 @@ impl Journal {
         }
         // A fork inside a batch needs the whole batch, so history before that batch may go.
         let forks = info.forks_of(&branch.branch).filter(|(fork, _)| fork.base.is_none());
-        let forks = forks.map(|(_, seq)| ends.iter().rev().map(|(end, _)| *end).find(|end| *end <= seq).unwrap_or(Seq::ZERO));
+        let forks =
+            forks.map(|(_, seq)| ends.iter().rev().map(|(end, _)| *end).find(|end| *end <= seq).unwrap_or(Seq::ZERO));
         let unfinished = branch.status_at(info.observed_at).is_unfinished();
         let position = Position::new(branch.branch.clone(), branch.head.seq);
         let unfinished_run = match unfinished {
@@ -294,10 +303,6 @@ fn mark_as_inexact(record: &mut Record) {
 fn own_stretch(branch: &BranchInfo) -> Stretch {
     let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
     Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq }
-}
-
-fn removal_record(checkpoints: Vec<CheckpointId>, reason: &str) -> Record {
-    CheckpointRemoved { checkpoints, reason: reason.to_owned(), extra: Extra::new() }.into()
 }
 
 impl DeletePlan {

@@ -92,7 +92,10 @@ impl Journal {
         let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0 };
         let branches = in_fork_order(&info).map_err(context)?.into_iter().cloned();
         let branches = branches.map(|branch| BranchInfo { lease: None, ..branch }).collect();
-        let head = ExportHead { rekindle_export: EXPORT_VERSION, session: SessionInfo { branches, damage: Vec::new(), ..info } };
+        let head = ExportHead {
+            rekindle_export: EXPORT_VERSION,
+            session: SessionInfo { branches, damage: Vec::new(), ..info },
+        };
         output.line(object_to_line(&head)).map_err(context)?;
         for branch in &head.session.branches {
             if branch.base.is_some() {
@@ -105,7 +108,9 @@ impl Journal {
         let end = ExportEnd { end: true, frames: output.frames, hash: Hash(*output.hasher.finalize().as_bytes()) };
         output.line(object_to_line(&end)).map_err(context)?;
         let flushed = output.writer.flush();
-        flushed.map_err(|error| context(Error::new(ErrorKind::PersistFailed, "the file cannot be written").because(error)))?;
+        flushed.map_err(|error| {
+            context(Error::new(ErrorKind::PersistFailed, "the file cannot be written").because(error))
+        })?;
         Ok(Transferred { session: session.clone(), frames: end.frames, same_hashes: true })
     }
 
@@ -134,7 +139,11 @@ impl Journal {
         let context = |error: Error| error.during("import");
         let head: ExportHead = input.object().map_err(context)?;
         if head.rekindle_export > EXPORT_VERSION {
-            let kind = ErrorKind::VersionTooNew { what: "export".into(), found: head.rekindle_export, supported: EXPORT_VERSION };
+            let kind = ErrorKind::VersionTooNew {
+                what: "export".into(),
+                found: head.rekindle_export,
+                supported: EXPORT_VERSION,
+            };
             let message = format!("export version {}; this build reads up to {EXPORT_VERSION}", head.rekindle_export);
             return Err(context(Error::new(kind, message)));
         }
@@ -151,7 +160,8 @@ fn in_fork_order(info: &SessionInfo) -> Result<Vec<&BranchInfo>> {
     let mut ordered: Vec<&BranchInfo> = info.branches.iter().filter(|branch| branch.parent.is_none()).collect();
     while ordered.len() < info.branches.len() {
         let known = |name: &BranchId| ordered.iter().any(|branch| branch.branch == *name);
-        let ready = |branch: &&BranchInfo| !known(&branch.branch) && branch.parent.as_ref().is_some_and(|p| known(&p.branch));
+        let ready =
+            |branch: &&BranchInfo| !known(&branch.branch) && branch.parent.as_ref().is_some_and(|p| known(&p.branch));
         let Some(next) = info.branches.iter().find(ready) else {
             return Err(Error::corrupt("the branches are forked from each other in a circle"));
         };
@@ -289,7 +299,10 @@ impl<'a> Import<'a> {
     /// of the file; branches without frames have no lines of their own.
     async fn begin_branches_through(&mut self, target: &BranchId) -> Result<()> {
         let names: Vec<BranchId> = self.source.branches.iter().map(|branch| branch.branch.clone()).collect();
-        let next = self.current.as_ref().map_or(0, |current| names.iter().position(|name| name == current).map_or(0, |at| at + 1));
+        let next = self
+            .current
+            .as_ref()
+            .map_or(0, |current| names.iter().position(|name| name == current).map_or(0, |at| at + 1));
         let Some(end) = names.iter().position(|name| name == target).filter(|end| *end >= next) else {
             return Err(Error::corrupt(format!("branch `{target}` is not announced, or out of order")));
         };
@@ -310,7 +323,9 @@ impl<'a> Import<'a> {
 
     /// Creates the current branch in the store, with its base if it has one.
     async fn begin_current(&mut self) -> Result<()> {
-        let Some(branch) = self.current.clone().filter(|branch| !self.heads.contains_key(branch)) else { return Ok(()) };
+        let Some(branch) = self.current.clone().filter(|branch| !self.heads.contains_key(branch)) else {
+            return Ok(());
+        };
         let source = self.source.branch(&branch)?.clone();
         let base = self.imported_base(&source)?;
         let base_head = base.as_ref().map(|base| base.head);
@@ -323,7 +338,8 @@ impl<'a> Import<'a> {
             }
             Some(from) => {
                 let hash = self.fork_points.get(from).copied().unwrap_or(self.header.genesis);
-                let fork = Fork { session: self.header.key.clone(), branch: branch.clone(), from: from.clone(), hash, base };
+                let fork =
+                    Fork { session: self.header.key.clone(), branch: branch.clone(), from: from.clone(), hash, base };
                 self.journal.store().fork(&fork).await?;
                 Head { seq: from.seq, hash }
             }
@@ -377,7 +393,10 @@ impl<'a> Import<'a> {
     fn chain(&mut self, branch: &BranchId, frame: &Frame) -> Result<()> {
         let Some(after) = self.heads.get(branch).copied() else { return Err(Error::corrupt("a frame has no branch")) };
         if frame.first != after.seq.next() {
-            return Err(Error::corrupt(format!("record {} of branch `{branch}` follows record {}", frame.first, after.seq)));
+            return Err(Error::corrupt(format!(
+                "record {} of branch `{branch}` follows record {}",
+                frame.first, after.seq
+            )));
         }
         let records = self.records(branch, frame)?;
         self.status = Status::after(&records).or(self.status);

@@ -82,7 +82,9 @@ impl Journal {
         let header = self.codec().open_header(info.header.clone());
         let detail = match &header {
             Err(error) => error.message().to_owned(),
-            Ok(header) if !self.codec().check_genesis(header) => "the header does not fit the start of the chain".to_owned(),
+            Ok(header) if !self.codec().check_genesis(header) => {
+                "the header does not fit the start of the chain".to_owned()
+            }
             Ok(_) => return,
         };
         report.add(DamageKind::Header, &BranchId::main(), Seq(1), Seq(1), detail);
@@ -112,7 +114,12 @@ impl Journal {
     }
 
     /// Where the walk along a branch starts: behind its base, its fork point or the genesis.
-    async fn verify_start(&self, info: &SessionInfo, branch: &BranchInfo, report: &mut VerifyReport) -> Result<(Seq, Option<Hash>)> {
+    async fn verify_start(
+        &self,
+        info: &SessionInfo,
+        branch: &BranchInfo,
+        report: &mut VerifyReport,
+    ) -> Result<(Seq, Option<Hash>)> {
         let session = &info.header.key;
         if let Some(base) = branch.base {
             let place = Place { session, branch: &branch.branch };

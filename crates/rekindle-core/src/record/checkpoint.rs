@@ -189,6 +189,20 @@ pub struct CheckpointSubstituted {
     pub extra: Extra,
 }
 
+impl CheckpointMarked {
+    /// `checkpoint` is pinned, or no longer.
+    pub fn pinned(checkpoint: CheckpointId, pinned: bool) -> Self {
+        Self { checkpoint, pinned: Some(pinned), tags: None, extra: Extra::new() }
+    }
+}
+
+impl CheckpointRemoved {
+    /// `checkpoints` are no longer marks.
+    pub fn new(checkpoints: Vec<CheckpointId>, reason: impl Into<String>) -> Self {
+        Self { checkpoints, reason: reason.into(), extra: Extra::new() }
+    }
+}
+
 impl Body for Checkpoint {}
 impl Body for CheckpointRemoved {}
 impl Body for CheckpointMarked {}

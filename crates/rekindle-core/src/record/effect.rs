@@ -157,3 +157,48 @@ pub struct EffectPartial {
 impl Body for EffectIntent {}
 impl Body for EffectOutcome {}
 impl Body for EffectPartial {}
+
+impl EffectIntent {
+    /// The first attempt at `effect`, with itself as its idempotency key.
+    pub fn new(effect: EffectId, kind: EffectKind, name: impl Into<String>, arguments_hash: Hash) -> Self {
+        Self {
+            idempotency_key: effect.to_string(),
+            effect,
+            kind,
+            name: name.into(),
+            version: None,
+            arguments_hash,
+            arguments: None,
+            attempt: 1,
+            policy: InDoubtPolicy::Ask,
+            run: None,
+            step: None,
+            child: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
+impl EffectOutcome {
+    /// How the first attempt at `effect` ended.
+    pub fn new(effect: EffectId, status: OutcomeStatus, value: Option<Json>) -> Self {
+        Self {
+            effect,
+            attempt: 1,
+            status,
+            value,
+            error: None,
+            duration_micros: 0,
+            usage: Usage::default(),
+            synthetic: false,
+            extra: Extra::new(),
+        }
+    }
+}
+
+impl EffectPartial {
+    /// What the first attempt at `effect` streamed.
+    pub fn new(effect: EffectId, value: Json) -> Self {
+        Self { effect, attempt: 1, value, extra: Extra::new() }
+    }
+}

@@ -113,3 +113,24 @@ impl Body for InboxMessage {}
 impl Body for InboxCommand {}
 impl Body for InboxAnswer {}
 impl Body for InboxTaken {}
+
+impl InboxMessage {
+    /// A message for the next turn.
+    pub fn new(message: MessageId, content: Json) -> Self {
+        Self { message, mode: InboxMode::Queue, content, author: None, extra: Extra::new() }
+    }
+}
+
+impl InboxCommand {
+    /// A command to whatever runs.
+    pub fn new(message: MessageId, command: Command) -> Self {
+        Self { message, command, only_run: None, author: None, reason: String::new(), extra: Extra::new() }
+    }
+}
+
+impl InboxTaken {
+    /// The inbox was taken over up to a record.
+    pub fn new(through: Seq) -> Self {
+        Self { through, extra: Extra::new() }
+    }
+}

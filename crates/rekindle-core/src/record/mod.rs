@@ -34,7 +34,7 @@ pub use effect::{EffectIntent, EffectKind, EffectOutcome, EffectPartial, InDoubt
 pub use inbox::{Command, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken};
 pub use run::{Durability, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind};
 pub use state::{LogAppend, LogAppendOutcomes, LogSplice, RegisterSet, RegisterUnset};
-pub use wait::{Decision, WaitClosed, WaitCloseReason, WaitDecision, WaitKind, WaitOpened, WaitReminded};
+pub use wait::{Decision, WaitCloseReason, WaitClosed, WaitDecision, WaitKind, WaitOpened, WaitReminded};
 
 /// Fields of a record that this version does not know, kept as they came.
 pub type Extra = BTreeMap<String, Value>;
@@ -332,7 +332,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["{}", "[]", "1", r#"{"a":1,"b":2}"#, r#"{"register_set":{"key":"k"}}"#, r#"{"register_set":{"key":"","value":1}}"#] {
+        for text in [
+            "{}",
+            "[]",
+            "1",
+            r#"{"a":1,"b":2}"#,
+            r#"{"register_set":{"key":"k"}}"#,
+            r#"{"register_set":{"key":"","value":1}}"#,
+        ] {
             assert!(serde_json::from_str::<Record>(text).is_err(), "{text}");
         }
     }

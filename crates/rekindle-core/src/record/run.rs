@@ -104,3 +104,39 @@ pub struct RunEnded {
 impl Body for RunStarted {}
 impl Body for RunState {}
 impl Body for RunEnded {}
+
+impl RunStarted {
+    /// A new run of `executor`.
+    pub fn new(run: RunId, executor: impl Into<String>) -> Self {
+        Self {
+            run,
+            executor: executor.into(),
+            continues: None,
+            fingerprint: None,
+            durability: Durability::default(),
+            weakened: Vec::new(),
+            extra: Extra::new(),
+        }
+    }
+
+    /// The same, as a resume of `run`.
+    #[must_use]
+    pub fn continuing(mut self, run: Option<RunId>) -> Self {
+        self.continues = run;
+        self
+    }
+}
+
+impl RunState {
+    /// What `run` does now.
+    pub fn new(run: RunId, state: RunStateKind) -> Self {
+        Self { run, state, extra: Extra::new() }
+    }
+}
+
+impl RunEnded {
+    /// `run` ended with `outcome`.
+    pub fn new(run: RunId, outcome: RunOutcome) -> Self {
+        Self { run, outcome, reason: String::new(), code: None, extra: Extra::new() }
+    }
+}

@@ -151,3 +151,31 @@ impl Body for WaitOpened {}
 impl Body for WaitDecision {}
 impl Body for WaitReminded {}
 impl Body for WaitClosed {}
+
+impl WaitOpened {
+    /// A wait for one answer, without end.
+    pub fn new(wait: WaitId, kind: WaitKind) -> Self {
+        Self {
+            wait,
+            kind,
+            prompt: String::new(),
+            effect: None,
+            arguments: None,
+            digest: None,
+            schema: None,
+            approvals: 1,
+            remind_at: None,
+            expires_at: None,
+            default: None,
+            run: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
+impl WaitClosed {
+    /// `wait` ended.
+    pub fn new(wait: WaitId, reason: WaitCloseReason, value: Option<Json>) -> Self {
+        Self { wait, reason, value, extra: Extra::new() }
+    }
+}

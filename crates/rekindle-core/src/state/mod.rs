@@ -261,9 +261,7 @@ impl State {
     }
 
     fn effect_mut(&mut self, effect: &EffectId) -> Result<&mut EffectState> {
-        self.effects
-            .get_mut(effect)
-            .ok_or_else(|| Error::corrupt(format!("there is no intent of effect `{effect}`")))
+        self.effects.get_mut(effect).ok_or_else(|| Error::corrupt(format!("there is no intent of effect `{effect}`")))
     }
 
     fn append_outcomes(&mut self, append: &LogAppendOutcomes) -> Result<()> {
@@ -280,11 +278,15 @@ impl State {
     fn splice(&mut self, splice: &LogSplice) -> Result<()> {
         let log = self.log_mut(&splice.log);
         let range = usize::try_from(splice.at).ok().zip(usize::try_from(splice.remove).ok());
-        let range = range.and_then(|(at, remove)| Some(at..at.checked_add(remove)?)).filter(|range| range.end <= log.len());
+        let range =
+            range.and_then(|(at, remove)| Some(at..at.checked_add(remove)?)).filter(|range| range.end <= log.len());
         let Some(range) = range else {
             return Err(Error::corrupt(format!(
                 "log `{}` has {} items, so {} cannot be replaced at {}",
-                splice.log, log.len(), splice.remove, splice.at
+                splice.log,
+                log.len(),
+                splice.remove,
+                splice.at
             )));
         };
         log.splice(range, splice.items.iter().cloned());

@@ -23,37 +23,11 @@ fn run(n: u8) -> crate::id::RunId {
 }
 
 fn intent(n: u8) -> Record {
-    EffectIntent {
-        effect: effect(n),
-        kind: EffectKind::Tool,
-        name: "t".into(),
-        version: None,
-        arguments_hash: Hash::of(&[n]),
-        arguments: None,
-        attempt: 1,
-        idempotency_key: "k".into(),
-        policy: InDoubtPolicy::Ask,
-        run: None,
-        step: None,
-        child: None,
-        extra: Extra::new(),
-    }
-    .into()
+    EffectIntent::new(effect(n), EffectKind::Tool, "t", Hash::of(&[n])).into()
 }
 
 fn outcome(n: u8, status: OutcomeStatus) -> Record {
-    EffectOutcome {
-        effect: effect(n),
-        attempt: 1,
-        status,
-        value: Some(Json::from(format!("result {n}").as_str())),
-        error: None,
-        duration_micros: 0,
-        usage: Usage::default(),
-        synthetic: false,
-        extra: Extra::new(),
-    }
-    .into()
+    EffectOutcome::new(effect(n), status, Some(Json::from(format!("result {n}").as_str()))).into()
 }
 
 /// Any record, whether or not it can follow the ones before it.
@@ -63,55 +37,29 @@ pub(crate) fn any_record() -> impl Strategy<Value = Record> {
     prop_oneof![
         small.clone().prop_map(|(_, v)| LogAppend::new(log(), vec![Json::from(v.to_string().as_str())]).into()),
         small.clone().prop_map(|(n, v)| {
-            RegisterSet::new(RegisterKey::new(format!("k{n}")).unwrap(), Json::parse(format!("{{\"v\":[{v}]}}")).unwrap()).into()
+            RegisterSet::new(
+                RegisterKey::new(format!("k{n}")).unwrap(),
+                Json::parse(format!("{{\"v\":[{v}]}}")).unwrap(),
+            )
+            .into()
         }),
         n.clone().prop_map(|n| RegisterUnset::new(RegisterKey::new(format!("k{n}")).unwrap()).into()),
         n.clone().prop_map(intent),
         n.clone().prop_map(|n| outcome(n, OutcomeStatus::Ok)),
         n.clone().prop_map(|n| outcome(n, OutcomeStatus::InfraError)),
-        n.clone().prop_map(|n| EffectPartial { effect: effect(n), attempt: 1, value: Json::from("p"), extra: Extra::new() }.into()),
+        n.clone().prop_map(|n| EffectPartial::new(effect(n), Json::from("p")).into()),
         (n.clone(), n.clone()).prop_map(|(a, b)| LogAppendOutcomes::new(log(), vec![effect(a), effect(b)]).into()),
-        small.clone().prop_map(|(n, v)| Checkpoint::new(crate::id::CheckpointId::new(format!("c{n}-{v}")).unwrap()).into()),
-        (n.clone(), any::<bool>()).prop_map(|(n, resume)| RunStarted {
-            run: run(n),
-            executor: "agent".into(),
-            continues: resume.then(|| run(0)),
-            fingerprint: None,
-            durability: Durability::Async,
-            weakened: Vec::new(),
-            extra: Extra::new(),
-        }.into()),
-        n.clone().prop_map(|n| RunEnded {
-            run: run(n),
-            outcome: RunOutcome::Idle,
-            reason: String::new(),
-            code: None,
-            extra: Extra::new(),
-        }.into()),
-        n.clone().prop_map(|n| RunState { run: run(n), state: RunStateKind::Waiting, extra: Extra::new() }.into()),
-        n.clone().prop_map(|n| WaitOpened {
-            wait: wait(n),
-            kind: WaitKind::Question,
-            prompt: String::new(),
-            effect: None,
-            arguments: None,
-            digest: None,
-            schema: None,
-            approvals: 1,
-            remind_at: None,
-            expires_at: None,
-            default: None,
-            run: None,
-            extra: Extra::new(),
-        }.into()),
-        n.clone().prop_map(|n| WaitClosed {
-            wait: wait(n),
-            reason: WaitCloseReason::Answered,
-            value: None,
-            extra: Extra::new(),
-        }.into()),
+        small
+            .clone()
+            .prop_map(|(n, v)| Checkpoint::new(crate::id::CheckpointId::new(format!("c{n}-{v}")).unwrap()).into()),
+        (n.clone(), any::<bool>())
+            .prop_map(|(n, resume)| RunStarted::new(run(n), "agent").continuing(resume.then(|| run(0))).into()),
+        n.clone().prop_map(|n| RunEnded::new(run(n), RunOutcome::Idle).into()),
+        n.clone().prop_map(|n| RunState::new(run(n), RunStateKind::Waiting).into()),
+        n.clone().prop_map(|n| WaitOpened::new(wait(n), WaitKind::Question).into()),
+        n.clone().prop_map(|n| WaitClosed::new(wait(n), WaitCloseReason::Answered, None).into()),
         (0u64..4, 0u64..3).prop_map(|(at, remove)| LogSplice::new(log(), at, remove, vec![Json::from("s")]).into()),
-        (0u64..9).prop_map(|n| InboxTaken { through: Seq(n), extra: Extra::new() }.into()),
+        (0u64..9).prop_map(|n| InboxTaken::new(Seq(n)).into()),
         n.prop_map(|n| Record::Unknown(Unknown { tag: format!("future_{n}"), body: Json::null() })),
     ]
 }
@@ -156,7 +104,13 @@ fn settled_outcomes_reach_the_log_in_call_order_and_share_their_text() {
 
 #[test]
 fn an_effect_without_a_settling_outcome_is_open() {
-    let state = fold(&[intent(1), intent(2), outcome(2, OutcomeStatus::InfraError), intent(3), outcome(3, OutcomeStatus::ToolError)]);
+    let state = fold(&[
+        intent(1),
+        intent(2),
+        outcome(2, OutcomeStatus::InfraError),
+        intent(3),
+        outcome(3, OutcomeStatus::ToolError),
+    ]);
     let open: Vec<_> = state.open_effects().map(|effect| effect.intent.effect.as_str()).collect();
     assert_eq!(open, ["e1", "e2"]);
 }
@@ -175,7 +129,9 @@ fn what_cannot_follow_is_an_error() {
 
 #[test]
 fn differences_read_well() {
-    let set = |key: &str, json: &str| Record::from(RegisterSet::new(RegisterKey::new(key).unwrap(), Json::parse(json).unwrap()));
+    let set = |key: &str, json: &str| {
+        Record::from(RegisterSet::new(RegisterKey::new(key).unwrap(), Json::parse(json).unwrap()))
+    };
     let say = |text: &str| Record::from(LogAppend::new(log(), vec![Json::from(text)]));
     let before = fold(&[say("a"), say("b"), set("loop", r#"{"i":1,"ok":true}"#), set("gone", "1")]);
     let after = fold(&[say("a"), say("c"), say("d"), set("loop", r#"{"i":2,"ok":true}"#), set("new/key", "[1]")]);

@@ -6,8 +6,19 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// Licences a dependency may be under; of an expression with `OR`, one must be among them.
-const ALLOWED: &[&str] =
-    &["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC", "CC0-1.0", "Unlicense", "Zlib", "Unicode-3.0", "MIT-0"];
+const ALLOWED: &[&str] = &[
+    "MIT",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "CC0-1.0",
+    "Unlicense",
+    "Zlib",
+    "Unicode-3.0",
+    "MIT-0",
+];
 
 /// Crates that must not come in, not even through others, and why.
 const BANNED: &[(&str, &str)] = &[
@@ -33,7 +44,8 @@ fn packages() -> &'static [Value] {
     static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let version = run("RUSTC", "rustc", &["-vV"]);
         let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-        let arguments = ["metadata", "--format-version=1", "--locked", "--offline", "--all-features", "--filter-platform", host];
+        let arguments =
+            ["metadata", "--format-version=1", "--locked", "--offline", "--all-features", "--filter-platform", host];
         let metadata: Value = serde_json::from_str(&run("CARGO", "cargo", &arguments)).unwrap();
         metadata["packages"].as_array().unwrap().clone()
     });
@@ -71,6 +83,9 @@ fn core_has_neither_runtime_nor_database() {
     let dependencies = core["dependencies"].as_array().unwrap();
     for dependency in dependencies.iter().filter(|dependency| dependency["kind"].is_null()) {
         let name = dependency["name"].as_str().unwrap();
-        assert!(!["tokio", "rusqlite", "getrandom", "rand", "uuid", "tracing"].contains(&name), "core must not need {name}");
+        assert!(
+            !["tokio", "rusqlite", "getrandom", "rand", "uuid", "tracing"].contains(&name),
+            "core must not need {name}"
+        );
     }
 }

@@ -151,7 +151,8 @@ fn examples() -> Vec<Record> {
         }
         .into(),
         WaitReminded { wait: id("wait_1"), extra: extra() }.into(),
-        WaitClosed { wait: id("wait_1"), reason: WaitCloseReason::Expired, value: Some(json("false")), extra: extra() }.into(),
+        WaitClosed { wait: id("wait_1"), reason: WaitCloseReason::Expired, value: Some(json("false")), extra: extra() }
+            .into(),
         InboxMessage {
             message: id("msg_1"),
             mode: InboxMode::Steer,
@@ -240,7 +241,11 @@ fn frames_keep_their_bytes_under_every_codec() {
     let session: SessionKey = id::<SessionId>("golden").into();
     let branch = BranchId::main();
     let place = Place { session: &session, branch: &branch };
-    let stamp = Stamp { after: Head { seq: Seq(10), hash: Hash::of(b"before") }, at: Timestamp(1_794_740_400_123_456), nonce: [7; 16] };
+    let stamp = Stamp {
+        after: Head { seq: Seq(10), hash: Hash::of(b"before") },
+        at: Timestamp(1_794_740_400_123_456),
+        nonce: [7; 16],
+    };
     let ring = || KeyRing::new("golden-key", [3; 32]).unwrap();
     let codecs = [
         ("plain", Codec::new().without_compression()),
@@ -258,7 +263,8 @@ fn frames_keep_their_bytes_under_every_codec() {
     let lines: Vec<&str> = written.lines().collect();
     for (pair, (_, codec)) in lines.chunks_exact(2).zip(&codecs) {
         let hex = pair[0].split_once(' ').unwrap().1;
-        let bytes: Vec<u8> = (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect();
+        let bytes: Vec<u8> =
+            (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect();
         let binary = Frame::from_bytes(bytes.into()).unwrap();
         let (line, store) = Frame::from_line::<String>(pair[1].as_bytes()).unwrap();
         assert_eq!((&line, store.as_deref()), (&binary, Some("store")));

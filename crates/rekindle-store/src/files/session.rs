@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use rekindle_core::codec::{object_from_line, object_to_line};
 use rekindle_core::{
-    BranchId, BranchInfo, DamageKind, Epoch, Error, ErrorKind, Head, NewSession, Result, Seq, SessionHeader,
-    SessionInfo, SessionKey, Status, Timestamp,
+    BranchId, BranchInfo, DamageKind, Error, ErrorKind, NewSession, Result, SessionHeader, SessionInfo, SessionKey,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -331,36 +331,21 @@ impl State {
 impl Manifest {
     /// What `session.json` says first.
     pub(super) fn first(new: &NewSession, revision: String, now: Timestamp) -> Self {
-        let at = new.created_at.unwrap_or(now);
-        let genesis = Head { seq: Seq::ZERO, hash: new.header.genesis };
-        let base = new.base.as_ref();
-        let parts = base.map_or(0, |base| base.frames.len() as u64);
-        let main = first_branch(BranchId::main(), base.map_or(genesis, |base| base.head), at);
-        let main = StoredBranch { info: BranchInfo { base: base.map(|base| base.head), ..main.info }, parts, ..main };
+        let info = new.session_info(now);
+        let parts = new.base.as_ref().map_or(0, |base| base.frames.len() as u64);
+        let branches = info.branches.into_iter().map(|info| {
+            let parts = if info.base.is_some() { parts } else { 0 };
+            StoredBranch { start: info.head, parts, info }
+        });
         Self {
             revision,
             version: VERSION,
-            header: new.header.clone(),
-            created_at: at,
-            current: BranchId::main(),
-            branches: vec![main, first_branch(BranchId::inbox(), genesis, at)],
+            created_at: info.created_at,
+            current: info.current,
+            branches: branches.collect(),
+            header: info.header,
         }
     }
-}
-
-fn first_branch(branch: BranchId, head: Head, at: Timestamp) -> StoredBranch {
-    let info = BranchInfo {
-        branch,
-        parent: None,
-        head,
-        base: None,
-        status: Status::Idle,
-        created_at: at,
-        updated_at: at,
-        epoch: Epoch(0),
-        lease: None,
-    };
-    StoredBranch { info, start: head, parts: 0 }
 }
 
 /// The error of a file that a newer version wrote.

@@ -2,8 +2,8 @@
 //! a transaction of the writer, on the session as it is there.
 
 use rekindle_core::{
-    BranchId, BranchInfo, Epoch, Error, ErrorKind, Fork, Head, Lease, LeaseRequest, NewSession, Removal, Removed,
-    Section, Seq, SessionInfo, SessionKey, Status, Timestamp,
+    BranchInfo, Error, ErrorKind, Fork, Lease, LeaseRequest, NewSession, Removal, Removed, Section, Seq, SessionInfo,
+    SessionKey, Timestamp,
 };
 use rusqlite::{Connection, params};
 
@@ -19,15 +19,15 @@ pub(super) fn create(scope: &mut Scope, new: &NewSession, parts: &[FrameRow]) ->
     if find_session(connection, key, now)?.is_some() {
         return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already").into());
     }
-    let created_at = new.created_at.unwrap_or(now);
-    let session = insert_session(connection, new, created_at)?;
-    let genesis = Head { seq: Seq::ZERO, hash: new.header.genesis };
-    let base = new.base.as_ref().map(|base| base.head);
-    let main = first_branch(BranchId::main(), base.unwrap_or(genesis), base, created_at);
-    let main = insert_branch(connection, session, &main)?;
-    insert_frames(connection, main, Section::Base, parts)?;
-    insert_branch(connection, session, &first_branch(BranchId::inbox(), genesis, None, created_at))?;
-    set_current(connection, session, main)?;
+    let info = new.session_info(now);
+    let session = insert_session(connection, new, info.created_at)?;
+    for branch in &info.branches {
+        let id = insert_branch(connection, session, branch)?;
+        if branch.branch == info.current {
+            insert_frames(connection, id, Section::Base, parts)?;
+            set_current(connection, session, id)?;
+        }
+    }
     stored(find_session(connection, key, now)?).map(|found| found.info)
 }
 
@@ -138,20 +138,6 @@ fn insert_session(connection: &Connection, new: &NewSession, created_at: Timesta
 fn set_current(connection: &Connection, session: i64, branch: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached("UPDATE sessions SET current_branch = ?2 WHERE id = ?1")?;
     statement.execute([session, branch]).map(drop)
-}
-
-fn first_branch(branch: BranchId, head: Head, base: Option<Head>, at: Timestamp) -> BranchInfo {
-    BranchInfo {
-        branch,
-        parent: None,
-        head,
-        base,
-        status: Status::Idle,
-        created_at: at,
-        updated_at: at,
-        epoch: Epoch(0),
-        lease: None,
-    }
 }
 
 fn remove_session(connection: &Connection, found: &StoredSession) -> Outcome<Removed> {

@@ -134,10 +134,7 @@ impl User {
 }
 
 fn was_done(step: &Step, error: &Error) -> bool {
-    match (step, error.kind()) {
-        (Step::Create(_), ErrorKind::AlreadyExists) => true,
-        _ => false,
-    }
+    matches!((step, error.kind()), (Step::Create(_), ErrorKind::AlreadyExists))
 }
 
 fn frames(slots: Vec<Slot>) -> Vec<Frame> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rekindle_core::codec::{Codec, KeyRing, Place, Stamp, object_to_line};
 use rekindle_core::{
-    BranchId, DamageKind, Entry, ErrorKind, Head, IdSource, Journal, Position, Seq, SessionHeader, SessionId, SessionKey,
-    Store,
+    BranchId, DamageKind, Entry, ErrorKind, Head, IdSource, Journal, Position, Seq, SessionHeader, SessionId,
+    SessionKey, Store,
 };
 use rekindle_store::{FileStore, SqliteStore, StoreOptions, SystemClock};
 use rekindle_testkit::{History, checkpoint, message};
@@ -183,16 +183,35 @@ fn newer(kind: Kind, frame: &[u8]) -> Vec<u8> {
 async fn every_kind_of_damage_is_named_and_contained() {
     use DamageKind::*;
     for kind in [Kind::Files, Kind::Sqlite] {
-        check(kind, "bit flipped", |_, frames| {
-            let middle = frames[5].len() * 3 / 4;
-            frames[5][middle] ^= 0x10;
-        }, &[(Checksum, 11)]).await;
-        check(kind, "truncated", |_, frames| {
-            let length = frames[5].len();
-            frames[5].truncate(length - 7);
-        }, &[(match kind { Kind::Files => Format, Kind::Sqlite => Checksum }, 11)]).await;
+        check(
+            kind,
+            "bit flipped",
+            |_, frames| {
+                let middle = frames[5].len() * 3 / 4;
+                frames[5][middle] ^= 0x10;
+            },
+            &[(Checksum, 11)],
+        )
+        .await;
+        check(
+            kind,
+            "truncated",
+            |_, frames| {
+                let length = frames[5].len();
+                frames[5].truncate(length - 7);
+            },
+            &[(
+                match kind {
+                    Kind::Files => Format,
+                    Kind::Sqlite => Checksum,
+                },
+                11,
+            )],
+        )
+        .await;
         check(kind, "zero-filled", |_, frames| frames[5].fill(0), &[(Format, 11)]).await;
-        check(kind, "newer version", |victim, frames| frames[5] = newer(victim.kind, &frames[5]), &[(Version, 11)]).await;
+        check(kind, "newer version", |victim, frames| frames[5] = newer(victim.kind, &frames[5]), &[(Version, 11)])
+            .await;
         check(kind, "removed", |_, frames| frames[5].clear(), &[(Missing, 11)]).await;
     }
 }
@@ -260,7 +279,10 @@ async fn a_signed_chain_notices_a_forged_end() {
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{kind:?}: {error:?}");
         assert_eq!(error.position().unwrap().seq, Seq(11), "{kind:?}: {error:?}");
         let report = journal.verify(&session(), &Default::default()).await.unwrap();
-        assert!(report.damage.iter().any(|damage| damage.kind == DamageKind::Unprotected && damage.first == Seq(11)), "{report:?}");
+        assert!(
+            report.damage.iter().any(|damage| damage.kind == DamageKind::Unprotected && damage.first == Seq(11)),
+            "{report:?}"
+        );
     }
 }
 

@@ -63,7 +63,12 @@ async fn survives_a_full_disk(url: String, directory: &std::path::Path) {
         .env("REKINDLE_FULL_DISK_COUNT", &count)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     let acknowledged: usize = std::fs::read_to_string(&count).unwrap().parse().unwrap();
     assert!(acknowledged > 20, "only {acknowledged} were acknowledged");
 

@@ -108,13 +108,17 @@ async fn survives_being_killed(url: &str) {
                 continue;
             };
             let head = info.branch(&BranchId::main()).unwrap().head;
-            let restored = journal.load(&session(number), Some(&Position::new(BranchId::main(), head.seq))).await.unwrap();
+            let restored =
+                journal.load(&session(number), Some(&Position::new(BranchId::main(), head.seq))).await.unwrap();
             let found: Vec<String> =
                 restored.state.logs().flat_map(|(_, items)| items.iter().map(|item| item.decode().unwrap())).collect();
             assert_eq!(found.iter().collect::<HashSet<_>>().len(), found.len(), "something is there twice");
             let mut rest = found.iter();
             for text in expected {
-                assert!(rest.any(|other| other == text), "run {run}, session {number}: `{text}` is missing or out of order");
+                assert!(
+                    rest.any(|other| other == text),
+                    "run {run}, session {number}: `{text}` is missing or out of order"
+                );
             }
             let report = journal.verify(&session(number), &Default::default()).await.unwrap();
             assert!(report.is_sound(), "run {run}, session {number}: {report:?}");

@@ -4,9 +4,11 @@
 
 mod conformance;
 mod damage;
+mod durability;
 mod faults;
 mod fixtures;
 mod full_disk;
+mod gate;
 mod killed;
 mod model;
 mod urls;

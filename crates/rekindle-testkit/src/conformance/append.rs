@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rekindle_core::record::RegisterSet;
 use rekindle_core::{
-    BranchId, Entry, ErrorKind, Journal, Json, Marks, Namespace, ReadFrames, RegisterKey, Seq, SessionHeader, SessionId,
-    SessionKey, Slot, Status, StoreExt as _, Target,
+    BranchId, Entry, ErrorKind, Journal, Json, Marks, Namespace, ReadFrames, RegisterKey, Seq, SessionHeader,
+    SessionId, SessionKey, Slot, Status, StoreExt as _, Target,
 };
 
 use crate::fixture::{Harness, key};
@@ -58,7 +58,12 @@ pub async fn append_is_atomic(harness: &Harness) {
     broken.status = Some(Status::Failed);
     assert_eq!(*journal.store().append(&broken).await.unwrap_err().kind(), ErrorKind::Invalid);
     // A conflict takes status and header with it.
-    let mut late = journal.prepare(&Target { expected: rekindle_core::Head { seq: Seq(1), ..history.head }, ..history.target() }, &[message("x")]).unwrap();
+    let mut late = journal
+        .prepare(
+            &Target { expected: rekindle_core::Head { seq: Seq(1), ..history.head }, ..history.target() },
+            &[message("x")],
+        )
+        .unwrap();
     late.status = Some(Status::Failed);
     assert!(matches!(journal.store().append(&late).await.unwrap_err().kind(), ErrorKind::Conflict { .. }));
     let info = journal.open(&key("a")).await.unwrap();
@@ -148,7 +153,8 @@ pub async fn two_writers_one_winner(harness: &Harness) {
     };
     let (_, _) = tokio::join!(tokio::spawn(writer(first.clone(), "one")), tokio::spawn(writer(second, "two")));
     let restored = first.load(&key("a"), None).await.unwrap();
-    let texts: Vec<String> = restored.state.logs().flat_map(|(_, items)| items.iter().map(|item| item.decode().unwrap())).collect();
+    let texts: Vec<String> =
+        restored.state.logs().flat_map(|(_, items)| items.iter().map(|item| item.decode().unwrap())).collect();
     assert_eq!(texts.len(), 2 * EACH);
     for name in ["one", "two"] {
         let own: Vec<_> = texts.iter().filter(|text| text.starts_with(name)).cloned().collect();
@@ -199,7 +205,9 @@ pub async fn repeated_append_is_not_duplicated(harness: &Harness) {
     let restored = journal.load(&key("a"), None).await.unwrap();
     assert_eq!(restored.state, history.state_after(usize::MAX));
     // The same content in another append is another append.
-    let twin = journal.prepare(&Target::new(key("a"), BranchId::main(), append.expected), &[message("once"), register("k", "v")]).unwrap();
+    let twin = journal
+        .prepare(&Target::new(key("a"), BranchId::main(), append.expected), &[message("once"), register("k", "v")])
+        .unwrap();
     assert!(journal.store().append(&twin).await.is_err());
 }
 
@@ -210,7 +218,9 @@ pub async fn empty_and_huge_records(harness: &Harness) {
     let mut history = History::begin(&journal, &key("a")).await;
     let huge = pseudo_random_text(3 << 20);
     let many: Vec<_> = (0..500).map(|n| register(&format!("k{n}"), "")).collect();
-    for records in [vec![message("")], vec![message(&huge)], many, vec![message(&"a".repeat(5 << 20))], vec![message("end")]] {
+    for records in
+        [vec![message("")], vec![message(&huge)], many, vec![message(&"a".repeat(5 << 20))], vec![message("end")]]
+    {
         history.append(records).await.unwrap();
     }
     let journal = harness.journal_over(journal.store().clone());
@@ -283,8 +293,28 @@ pub async fn namespaces_and_sessions_are_isolated(harness: &Harness) {
 pub async fn any_legal_id(harness: &Harness) {
     let journal = harness.journal().await;
     let long = ["x".repeat(256), "x".repeat(255), "é".repeat(128), format!("{}y", "x".repeat(255))];
-    let mut ids: Vec<&str> =
-        vec!["../../etc/passwd", "..", ".", "a/b", "a\\b", "%2e%2e", "%", "'; DROP TABLE frames; --", "A", "a", "🦀👩‍👩‍👧", "con", "-x", "*", "a b", "\"", "~", "$HOME", "ß", "main"];
+    let mut ids: Vec<&str> = vec![
+        "../../etc/passwd",
+        "..",
+        ".",
+        "a/b",
+        "a\\b",
+        "%2e%2e",
+        "%",
+        "'; DROP TABLE frames; --",
+        "A",
+        "a",
+        "🦀👩‍👩‍👧",
+        "con",
+        "-x",
+        "*",
+        "a b",
+        "\"",
+        "~",
+        "$HOME",
+        "ß",
+        "main",
+    ];
     ids.extend(long.iter().map(String::as_str));
     for id in &ids {
         let session = SessionKey::new(Namespace::new(id).unwrap(), SessionId::new(id).unwrap());
@@ -316,7 +346,8 @@ pub async fn secrets_are_not_stored(harness: &Harness) {
     let mut history = History::begin(&journal, &key("a")).await;
     let value = Json::parse(r#"{"call":{"Access-Token":"sk-secret-2","x":1}}"#).unwrap();
     let log = rekindle_core::LogName::new("messages").unwrap();
-    let records = vec![register("credentials", "sk-secret-3"), rekindle_core::record::LogAppend::new(log, vec![value]).into()];
+    let records =
+        vec![register("credentials", "sk-secret-3"), rekindle_core::record::LogAppend::new(log, vec![value]).into()];
     history.append(records).await.unwrap();
     let restored = journal.load(&key("a"), None).await.unwrap();
     let shown = format!("{:?} {:?}", restored.state, restored.info.header);

@@ -150,10 +150,12 @@ pub async fn a_branch_can_be_removed_unless_needed(harness: &Harness) {
         assert_eq!(*remove(branch).await.unwrap_err().kind(), ErrorKind::Protected, "{branch}");
     }
     let owner = OwnerId::new("o").unwrap();
-    let lease = journal.store().acquire(&key("a"), &second.branch, &owner, std::time::Duration::from_secs(9)).await.unwrap();
+    let lease =
+        journal.store().acquire(&key("a"), &second.branch, &owner, std::time::Duration::from_secs(9)).await.unwrap();
     assert_eq!(*remove("second").await.unwrap_err().kind(), ErrorKind::Protected);
     journal.store().release(&lease).await.unwrap();
-    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner, std::time::Duration::from_secs(9)).await.unwrap();
+    let lease =
+        journal.store().acquire(&key("a"), &BranchId::main(), &owner, std::time::Duration::from_secs(9)).await.unwrap();
     journal.store().release(&lease).await.unwrap();
     remove("second").await.unwrap();
     let removed = remove("first").await.unwrap();

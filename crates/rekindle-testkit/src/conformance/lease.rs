@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle_core::record::{Extra, InboxMessage, InboxMode, RunEnded, RunOutcome, RunStarted};
+use rekindle_core::record::{InboxMessage, RunEnded, RunOutcome, RunStarted};
 use rekindle_core::{
-    BranchId, Epoch, ErrorKind, Json, LeaseAction, LeaseRequest, MessageId, OwnerId, Record, RunId, SessionQuery, Status,
-    Store, StoreExt as _,
+    BranchId, Epoch, ErrorKind, Json, LeaseAction, LeaseRequest, MessageId, OwnerId, Record, RunId, SessionQuery,
+    Status, Store, StoreExt as _,
 };
 
 use crate::fixture::{Harness, key};
@@ -19,20 +19,11 @@ fn owner(name: &str) -> OwnerId {
 }
 
 fn run_started() -> Record {
-    RunStarted {
-        run: RunId::new("run").unwrap(),
-        executor: "agent".into(),
-        continues: None,
-        fingerprint: None,
-        durability: rekindle_core::record::Durability::Sync,
-        weakened: Vec::new(),
-        extra: Extra::new(),
-    }
-    .into()
+    RunStarted::new(RunId::new("run").unwrap(), "agent").into()
 }
 
 fn run_ended(outcome: RunOutcome) -> Record {
-    RunEnded { run: RunId::new("run").unwrap(), outcome, reason: String::new(), code: None, extra: Extra::new() }.into()
+    RunEnded::new(RunId::new("run").unwrap(), outcome).into()
 }
 
 /// An owner whose lease was taken over can no longer append, renew or release.
@@ -125,7 +116,9 @@ pub async fn only_one_of_many_acquires(harness: &Harness) {
     let tasks: Vec<_> = (0..8)
         .map(|n| {
             let store: Arc<dyn Store> = journal.store().clone();
-            tokio::spawn(async move { store.acquire(&key("a"), &BranchId::main(), &owner(&format!("o{n}")), TTL).await })
+            tokio::spawn(
+                async move { store.acquire(&key("a"), &BranchId::main(), &owner(&format!("o{n}")), TTL).await },
+            )
         })
         .collect();
     let mut owners = 0;
@@ -197,13 +190,8 @@ pub async fn the_inbox_needs_no_lease(harness: &Harness) {
             let journal = journal.clone();
             tokio::spawn(async move {
                 for n in 0..5 {
-                    let record = InboxMessage {
-                        message: MessageId::new(format!("m-{sender}-{n}")).unwrap(),
-                        mode: InboxMode::Queue,
-                        content: Json::from("hi"),
-                        author: None,
-                        extra: Extra::new(),
-                    };
+                    let record =
+                        InboxMessage::new(MessageId::new(format!("m-{sender}-{n}")).unwrap(), Json::from("hi"));
                     journal.send(&key("a"), &[record.into()]).await.unwrap();
                 }
             })

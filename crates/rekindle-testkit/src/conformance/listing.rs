@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rekindle_core::record::{Extra, RunEnded, RunOutcome, SessionDescribed};
+use rekindle_core::record::{RunEnded, RunOutcome, SessionDescribed};
 use rekindle_core::{Clock as _, ErrorKind, Json, Namespace, RunId, SessionHeader, SessionPage, SessionQuery, Status};
 
 use crate::fixture::{Harness, key};
@@ -30,7 +30,7 @@ pub async fn list_filters(harness: &Harness) {
         journal.create(header).await.unwrap();
         harness.clock.advance(Duration::from_secs(10));
     }
-    let ended = RunEnded { run: RunId::new("r").unwrap(), outcome: RunOutcome::Failed, reason: String::new(), code: None, extra: Extra::new() };
+    let ended = RunEnded::new(RunId::new("r").unwrap(), RunOutcome::Failed);
     History::begin(&journal, &key("beta")).await.append(vec![ended.into()]).await.unwrap();
     let now = harness.clock.now();
     let list = |change: &dyn Fn(&mut SessionQuery)| {
@@ -59,11 +59,15 @@ pub async fn list_filters(harness: &Harness) {
     assert_eq!(list(&|q| q.text = Some("GAMMA case".into())).await, "gamma");
     assert_eq!(list(&|q| q.text = Some("RESEARCH".into())).await, "beta alpha");
     assert_eq!(list(&|q| q.text = Some("%".into())).await, "");
-    assert_eq!(list(&|q| {
-        q.agent = Some("researcher".into());
-        q.text = Some("alp".into());
-        q.tags = vec!["all".into()];
-    }).await, "alpha");
+    assert_eq!(
+        list(&|q| {
+            q.agent = Some("researcher".into());
+            q.text = Some("alp".into());
+            q.tags = vec!["all".into()];
+        })
+        .await,
+        "alpha"
+    );
     assert_eq!(list(&|q| q.namespace = Namespace::new("other").unwrap()).await, "");
     let none = journal.list(&query().with_limit(0).with_total()).await.unwrap();
     assert_eq!((none.sessions.len(), none.total), (0, Some(4)));

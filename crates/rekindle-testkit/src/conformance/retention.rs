@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rekindle_core::record::{CheckpointMarked, EffectIntent, EffectKind, Extra, InDoubtPolicy, RunStarted};
+use rekindle_core::record::{CheckpointMarked, EffectIntent, EffectKind, RunStarted};
 use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
     BranchId, CheckpointId, EffectId, ErrorKind, Hash, Namespace, OwnerId, Position, RunId, Seq, StoreExt as _,
@@ -22,9 +22,11 @@ pub async fn pruning_protects_and_frees(harness: &Harness) {
     let mut main = History::begin(&journal, &key("a")).await;
     for n in 0..120 {
         let value = format!("{n} {}", "0123456789abcdef".repeat(400));
-        main.append(vec![register("big", &value), message(&format!("m{n}")), checkpoint(&format!("c{n}"))]).await.unwrap();
+        main.append(vec![register("big", &value), message(&format!("m{n}")), checkpoint(&format!("c{n}"))])
+            .await
+            .unwrap();
     }
-    let pin = CheckpointMarked { checkpoint: id("c100"), pinned: Some(true), tags: None, extra: Extra::new() };
+    let pin = CheckpointMarked::pinned(id("c100"), true);
     journal.send(&key("a"), &[pin.into()]).await.unwrap();
     let mut fork = main.fork("side", 330).await.unwrap();
     fork.append_steps(2).await.unwrap();
@@ -41,7 +43,10 @@ pub async fn pruning_protects_and_frees(harness: &Harness) {
     }
 
     let journal = harness.journal_over(journal.store().clone());
-    let kept = journal.checkpoints(&key("a"), Some(&Position::new(BranchId::main(), main.head.seq)), None, 1_000).await.unwrap();
+    let kept = journal
+        .checkpoints(&key("a"), Some(&Position::new(BranchId::main(), main.head.seq)), None, 1_000)
+        .await
+        .unwrap();
     let names: Vec<_> = kept.iter().map(|info| info.checkpoint.id.as_str()).collect();
     assert_eq!(names, ["c119", "c118", "c117", "c109", "c100"]);
     for info in &kept {
@@ -53,7 +58,10 @@ pub async fn pruning_protects_and_frees(harness: &Harness) {
     assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound());
     // Work goes on behind the base, and pruning again has nothing left to do.
     main.append_steps(1).await.unwrap();
-    assert_eq!(journal.load(&key("a"), Some(&Position::new(BranchId::main(), main.head.seq))).await.unwrap().state, main.state_after(usize::MAX));
+    assert_eq!(
+        journal.load(&key("a"), Some(&Position::new(BranchId::main(), main.head.seq))).await.unwrap().state,
+        main.state_after(usize::MAX)
+    );
     assert_eq!(journal.prune(&key("a"), &policy).await.unwrap().removed.frames, 0);
 }
 
@@ -62,30 +70,8 @@ pub async fn pruning_keeps_open_work(harness: &Harness) {
     let journal = harness.journal().await;
     harness.session(&journal, "a").await;
     let mut main = History::begin(&journal, &key("a")).await;
-    let started = RunStarted {
-        run: RunId::new("r1").unwrap(),
-        executor: "agent".into(),
-        continues: None,
-        fingerprint: None,
-        durability: rekindle_core::record::Durability::Sync,
-        weakened: Vec::new(),
-        extra: Extra::new(),
-    };
-    let intent = EffectIntent {
-        effect: EffectId::new("call").unwrap(),
-        kind: EffectKind::Tool,
-        name: "pay".into(),
-        version: None,
-        arguments_hash: Hash::of(b"{}"),
-        arguments: None,
-        attempt: 1,
-        idempotency_key: "k".into(),
-        policy: InDoubtPolicy::Ask,
-        run: None,
-        step: None,
-        child: None,
-        extra: Extra::new(),
-    };
+    let started = RunStarted::new(RunId::new("r1").unwrap(), "agent");
+    let intent = EffectIntent::new(EffectId::new("call").unwrap(), EffectKind::Tool, "pay", Hash::of(b"{}"));
     let future = serde_json_record(r#"{"from_the_future":{"x":[1.0]}}"#);
     main.append(vec![started.into(), intent.into(), future]).await.unwrap();
     main.append_steps(30).await.unwrap();
@@ -139,19 +125,11 @@ pub async fn deleting_inactive_sessions_spares_the_living(harness: &Harness) {
         let mut history = History::begin(&journal, &key(name)).await;
         history.append(vec![message("m"), checkpoint("c")]).await.unwrap();
         if name == "unfinished" {
-            let started = RunStarted {
-                run: RunId::new("r").unwrap(),
-                executor: "agent".into(),
-                continues: None,
-                fingerprint: None,
-                durability: rekindle_core::record::Durability::Sync,
-                weakened: Vec::new(),
-                extra: Extra::new(),
-            };
+            let started = RunStarted::new(RunId::new("r").unwrap(), "agent");
             history.append(vec![started.into()]).await.unwrap();
         }
         if name == "pinned" {
-            let pin = CheckpointMarked { checkpoint: id("c"), pinned: Some(true), tags: None, extra: Extra::new() };
+            let pin = CheckpointMarked::pinned(id("c"), true);
             journal.send(&key(name), &[pin.into()]).await.unwrap();
         }
     }

@@ -128,10 +128,17 @@ pub async fn a_damaged_export_is_refused(harness: &Harness) {
     dropped.remove(lines.len() / 2);
     let mut extended = lines.clone();
     extended.push(lines[1]);
-    for (index, damaged) in
-        [flipped, swapped.concat(), dropped.concat(), extended.concat(), file[..file.len() - 5].to_vec(), Vec::new(), b"{}\n".to_vec()]
-            .into_iter()
-            .enumerate()
+    for (index, damaged) in [
+        flipped,
+        swapped.concat(),
+        dropped.concat(),
+        extended.concat(),
+        file[..file.len() - 5].to_vec(),
+        Vec::new(),
+        b"{}\n".to_vec(),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let rename = ImportOptions { rename: Some(key(&format!("damaged {index}"))) };
         let error = journal.import(&mut Cursor::new(&damaged), &rename).await.unwrap_err();

@@ -41,7 +41,8 @@ impl Driver<'_> {
 
     async fn compare_list(&self) {
         let now = self.model.now;
-        let mut expected: Vec<_> = self.model.sessions.iter().map(|(name, session)| (session.created_at, name)).collect();
+        let mut expected: Vec<_> =
+            self.model.sessions.iter().map(|(name, session)| (session.created_at, name)).collect();
         expected.sort();
         expected.reverse();
         let query = SessionQuery::new(Default::default()).with_total();
@@ -90,10 +91,12 @@ impl Driver<'_> {
             Entry::Batch(batch) => batch.records,
             Entry::Damaged(damage) => panic!("{damage:?}"),
         });
-        let sent: Vec<String> = records.filter_map(|record| match record {
-            Record::InboxMessage(message) => Some(message.message.to_string()),
-            _ => None,
-        }).collect();
+        let sent: Vec<String> = records
+            .filter_map(|record| match record {
+                Record::InboxMessage(message) => Some(message.message.to_string()),
+                _ => None,
+            })
+            .collect();
         assert_eq!(sent, session.messages());
     }
 
@@ -142,6 +145,19 @@ impl Driver<'_> {
         }
     }
 
+    /// Takes over what an import made of a status that only a base tells of: nothing sets the
+    /// status of a branch but an append, so it may have been lost.
+    pub(super) async fn take_over_statuses(&mut self, name: &str) {
+        let info = self.journal().open(&key(name)).await.unwrap();
+        let session = self.model.sessions.get_mut(name).unwrap();
+        for branch in &info.branches {
+            let found = session.branches.get_mut(branch.branch.as_str()).unwrap();
+            if found.status_is_pruned() && branch.status == Status::Idle {
+                found.status = Status::Idle;
+            }
+        }
+    }
+
     /// Takes over up to where pruning compacted each branch, if it was allowed to.
     pub(super) async fn take_over_bases(&mut self, name: &str) {
         let info = self.journal().open(&key(name)).await.unwrap();
@@ -178,4 +194,3 @@ fn snapshot(state: &State) -> Snapshot {
         status: state.status(),
     }
 }
-

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::Duration;
 
-use rekindle_core::record::{Extra, InboxMessage, InboxMode, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind};
+use rekindle_core::StoreExt as _;
 use rekindle_core::record::{Durability, SessionDescribed};
+use rekindle_core::record::{Extra, InboxMessage, InboxMode, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind};
 use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
-    Append, BranchId, Clock as _, Epoch, Hash, Head, ImportOptions, Journal, Json, Lease, LeaseAction, LeaseRequest, MessageId,
-    OwnerId, Position, Record, Removal, RunId, Seq, SessionHeader, SessionKey, Status, Target,
+    Append, BranchId, Clock as _, Epoch, Hash, Head, ImportOptions, Journal, Json, Lease, LeaseAction, LeaseRequest,
+    MessageId, OwnerId, Position, Record, Removal, RunId, Seq, SessionHeader, SessionKey, Status, Target,
 };
-use rekindle_core::StoreExt as _;
 
 use super::reference::{Batch, End, INBOX, Item, MAIN, Model, Request, TTL};
-use super::{Command, Content, Keep, Outcome, agree, outcome};
+use super::{ABSENT_INDEX, Command, Content, INBOX_INDEX, Keep, Outcome, agree, outcome};
 use crate::fixture::{Harness, key};
 use crate::history::{checkpoint, message};
 
@@ -45,8 +45,8 @@ pub(super) fn branch_id(name: &str) -> BranchId {
     BranchId::new(name).unwrap()
 }
 
-fn branch_name(index: u8) -> String {
-    [MAIN, "one", "two", "three", INBOX][usize::from(index)].to_owned()
+fn name(index: u8) -> String {
+    ["one", "two", "three", MAIN, INBOX][usize::from(index)].to_owned()
 }
 
 fn owner_id(index: u8) -> OwnerId {
@@ -69,6 +69,23 @@ impl<'a> Driver<'a> {
         &self.handles[0]
     }
 
+    /// The branch an index stands for.
+    fn branch(&self, session: &str, index: u8) -> String {
+        let known = self.model.sessions.get(session).map(|found| found.branches.keys().collect::<Vec<_>>());
+        let forks: Vec<_> = known.into_iter().flatten().filter(|name| *name != MAIN && *name != INBOX).collect();
+        match index {
+            INBOX_INDEX => INBOX.to_owned(),
+            ABSENT_INDEX => name(0),
+            1.. if !forks.is_empty() => forks[usize::from(index) % forks.len()].clone(),
+            _ => MAIN.to_owned(),
+        }
+    }
+
+    /// One of the owners that ever got a lease.
+    fn holder(&self, index: u8) -> Option<u8> {
+        self.owners.keys().copied().cycle().nth(usize::from(index))
+    }
+
     pub(super) async fn execute(&mut self, command: &Command) {
         match command {
             Command::Create(index) => self.create(&session_name(*index)).await,
@@ -79,17 +96,13 @@ impl<'a> Driver<'a> {
             }
             Command::AppendRival(back, content) => self.append_rival(command, *back, content).await,
             Command::Repeat(back) => self.repeat(command, *back).await,
-            Command::Fork(session, from, at, branch) => {
-                self.fork(command, &session_name(*session), &branch_name(*from), *at, &branch_name(*branch)).await;
-            }
+            Command::Fork(..) => self.fork(command).await,
             Command::Send(index) => self.send(&session_name(*index)).await,
             Command::Describe(index) => self.describe(&session_name(*index)).await,
             Command::Prune(session, keep) => self.prune(&session_name(*session), *keep).await,
-            Command::RemoveBranch(session, branch) => {
-                self.remove_branch(command, &session_name(*session), &branch_name(*branch)).await;
-            }
+            Command::RemoveBranch(session, branch) => self.remove_branch(&session_name(*session), *branch).await,
             Command::DeleteSession(index) => self.delete_session(command, &session_name(*index)).await,
-            Command::Look(session, branch, at) => self.look(&session_name(*session), &branch_name(*branch), *at).await,
+            Command::Look(session, branch, at) => self.look(&session_name(*session), *branch, *at).await,
             Command::Reopen => self.reopen().await,
             Command::SwitchHandle => self.handles.reverse(),
             Command::Transfer(from, to) => self.transfer(&session_name(*from), &session_name(*to)).await,
@@ -116,7 +129,8 @@ impl<'a> Driver<'a> {
     async fn lease(&mut self, command: &Command) {
         match command {
             Command::Acquire { owner, session, branch, whole_session } => {
-                let (session, branch) = (session_name(*session), branch_name(*branch));
+                let session = session_name(*session);
+                let branch = self.branch(&session, *branch);
                 let expected = self.model.acquire(*owner, &session, &branch, *whole_session);
                 let action = LeaseAction::Acquire { owner: owner_id(*owner), ttl: TTL, whole_session: *whole_session };
                 let request = LeaseRequest { session: key(&session), branch: branch_id(&branch), action };
@@ -127,13 +141,13 @@ impl<'a> Driver<'a> {
                 }
             }
             Command::Renew(owner) => {
-                let Some(holding) = self.owners.get(owner) else { return };
+                let Some(holding) = self.holder(*owner).and_then(|owner| self.owners.get(&owner)) else { return };
                 let renewed = self.journal().store().renew(&holding.lease, TTL).await;
                 let expected = self.model.renew(&holding.session, &holding.branch, holding.lease.info.epoch.0);
                 agree(command, outcome(renewed).map(drop), expected);
             }
             Command::Release(owner) => {
-                let Some(holding) = self.owners.get(owner) else { return };
+                let Some(holding) = self.holder(*owner).and_then(|owner| self.owners.get(&owner)) else { return };
                 let released = self.journal().store().release(&holding.lease).await;
                 let expected = self.model.release(&holding.session, &holding.branch, holding.lease.info.epoch.0);
                 agree(command, outcome(released).map(drop), expected);
@@ -163,24 +177,27 @@ impl<'a> Driver<'a> {
     async fn append(&mut self, command: &Command) {
         match command {
             Command::Append { owner, content, renew } => {
-                let Some(holding) = self.owners.get(owner) else { return };
+                let Some(owner) = self.holder(*owner) else { return };
+                let holding = &self.owners[&owner];
                 let mut target = Target::new(key(&holding.session), branch_id(&holding.branch), holding.head)
                     .with_fence(holding.lease.info.epoch);
                 target.renew = renew.then_some(TTL);
                 let end = holding.end.clone();
                 if let Some((head, end)) = self.try_append(command, target, end, content).await {
-                    let holding = self.owners.get_mut(owner).unwrap();
+                    let holding = self.owners.get_mut(&owner).unwrap();
                     (holding.head, holding.end) = (head, end);
                 }
             }
             Command::AppendUnleased(session, branch, content) => {
-                let (session, branch) = (session_name(*session), branch_name(*branch));
+                let session = session_name(*session);
+                let branch = self.branch(&session, *branch);
                 let (head, end) = self.head(&session, &branch).await;
                 let target = Target::new(key(&session), branch_id(&branch), head);
                 self.try_append(command, target, end, content).await;
             }
             Command::AppendWrongHead(session, branch, back) => {
-                let (session, branch) = (session_name(*session), branch_name(*branch));
+                let session = session_name(*session);
+                let branch = self.branch(&session, *branch);
                 let (head, _) = self.head(&session, &branch).await;
                 let head = Head { seq: Seq(head.seq.0.saturating_sub(*back)), hash: Hash::of(b"never there") };
                 let target = Target::new(key(&session), branch_id(&branch), head);
@@ -192,7 +209,13 @@ impl<'a> Driver<'a> {
     }
 
     /// Appends something at `target`, which is `expected` in the model; the new head if it worked.
-    async fn try_append(&mut self, about: &Command, target: Target, expected: End, content: &[Content]) -> Option<(Head, End)> {
+    async fn try_append(
+        &mut self,
+        about: &Command,
+        target: Target,
+        expected: End,
+        content: &[Content],
+    ) -> Option<(Head, End)> {
         let (records, items): (Vec<_>, Vec<_>) = content.iter().map(|content| self.record(*content)).unzip();
         let append = self.journal().prepare(&target, &records).unwrap();
         let request = Request {
@@ -266,14 +289,17 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn fork(&mut self, command: &Command, session: &str, from: &str, percent: u64, branch: &str) {
-        let at = self.place(session, from, percent);
-        let from_position = Position::new(branch_id(from), Seq(at));
-        let forked = outcome(self.journal().fork(&key(session), &from_position, branch_id(branch)).await);
-        let expected = self.model.fork(session, from, at, branch);
+    async fn fork(&mut self, command: &Command) {
+        let Command::Fork(session, from, percent, branch) = command else { unreachable!("{command:?} is not a fork") };
+        let (session, branch) = (session_name(*session), name(*branch));
+        let from = self.branch(&session, *from);
+        let at = self.place(&session, &from, *percent);
+        let position = Position::new(branch_id(&from), Seq(at));
+        let forked = outcome(self.journal().fork(&key(&session), &position, branch_id(&branch)).await);
+        let expected = self.model.fork(&session, &from, at, &branch);
         agree(&(command, at), forked.as_ref().map(drop).map_err(|kind| *kind), expected);
         if let Ok(info) = forked {
-            let found = &self.model.sessions[session].branches[branch];
+            let found = &self.model.sessions[&session].branches[&branch];
             assert_eq!(info.head.seq.0, found.head(), "{command:?}");
         }
     }
@@ -331,10 +357,11 @@ impl<'a> Driver<'a> {
         self.take_over_bases(session).await;
     }
 
-    async fn remove_branch(&mut self, command: &Command, session: &str, branch: &str) {
-        let removal = Removal::Branch { session: key(session), branch: branch_id(branch) };
+    async fn remove_branch(&mut self, session: &str, branch: u8) {
+        let branch = self.branch(session, branch);
+        let removal = Removal::Branch { session: key(session), branch: branch_id(&branch) };
         let removed = self.journal().store().remove(&removal).await;
-        agree(command, outcome(removed).map(drop), self.model.remove_branch(session, branch));
+        agree(&("remove", session, &branch), outcome(removed).map(drop), self.model.remove_branch(session, &branch));
     }
 
     async fn delete_session(&mut self, command: &Command, session: &str) {
@@ -342,9 +369,10 @@ impl<'a> Driver<'a> {
         agree(command, outcome(removed).map(drop), self.model.delete_session(session));
     }
 
-    async fn look(&mut self, session: &str, branch: &str, percent: u64) {
-        let at = self.place(session, branch, percent);
-        self.compare_position(session, branch, at).await;
+    async fn look(&mut self, session: &str, branch: u8, percent: u64) {
+        let branch = self.branch(session, branch);
+        let at = self.place(session, &branch, percent);
+        self.compare_position(session, &branch, at).await;
     }
 
     async fn transfer(&mut self, from: &str, to: &str) {
@@ -359,6 +387,9 @@ impl<'a> Driver<'a> {
         let rename = ImportOptions { rename: Some(key(to)) };
         let imported = outcome(self.journal().import(&mut Cursor::new(file), &rename).await);
         agree(&("import", from, to), imported.as_ref().map(drop).map_err(|kind| *kind), expected);
+        if imported.is_ok() {
+            self.take_over_statuses(to).await;
+        }
         if imported.is_ok_and(|moved| !moved.same_hashes) {
             // What was known of an earlier session of that name may or may not fit this one.
             let other = |session: &SessionKey| *session != key(to);

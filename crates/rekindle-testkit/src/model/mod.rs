@@ -29,10 +29,17 @@ const CASES: u32 = 48;
 /// After so many commands everything is compared.
 const COMPARED_EVERY: usize = 12;
 
+/// Stands for the inbox.
+const INBOX_INDEX: BranchIndex = 4;
+/// Stands for a branch that may not be there.
+const ABSENT_INDEX: BranchIndex = 5;
+
 /// One of a few sessions.
 pub type SessionIndex = u8;
-/// One of a few branches; 0 is `main`, the highest is the inbox.
+/// One of the branches that are there, or the inbox, or one that may not be there.
 pub type BranchIndex = u8;
+/// One of a few names for a branch; the highest are `main` and the inbox.
+pub type NameIndex = u8;
 /// One of a few owners.
 pub type OwnerIndex = u8;
 
@@ -52,7 +59,7 @@ pub enum Command {
         /// Whether no other branch may be leased.
         whole_session: bool,
     },
-    /// Renews the lease an owner got last, if it ever got one.
+    /// Renews the lease an owner got last, if anybody ever got one.
     Renew(OwnerIndex),
     /// Releases the lease an owner got last.
     Release(OwnerIndex),
@@ -76,7 +83,7 @@ pub enum Command {
     /// Sends an earlier append again, as it was.
     Repeat(usize),
     /// Starts a branch at a per cent of another one's length; over 100 is behind its end.
-    Fork(SessionIndex, BranchIndex, u64, BranchIndex),
+    Fork(SessionIndex, BranchIndex, u64, NameIndex),
     /// Sends a message to the inbox.
     Send(SessionIndex),
     /// Gives a session a new title.
@@ -125,22 +132,27 @@ pub enum Keep {
 
 /// Sequences of commands.
 pub fn commands() -> impl Strategy<Value = Vec<Command>> {
-    vec(command(), 1..70).prop_map(|mut commands| {
+    vec(command(), 1..90).prop_map(|mut commands| {
         commands.insert(0, Command::Create(0));
         commands
     })
 }
 
 fn session() -> impl Strategy<Value = SessionIndex> {
-    prop_oneof![6 => Just(0), 2 => Just(1), 1 => Just(2)]
+    prop_oneof![9 => Just(0), 3 => Just(1), 1 => Just(2)]
 }
 
 fn branch() -> impl Strategy<Value = BranchIndex> {
-    prop_oneof![12 => Just(0), 8 => Just(1), 4 => Just(2), 3 => Just(3), 1 => Just(4)]
+    prop_oneof![14 => Just(0), 14 => 1..4u8, 1 => Just(INBOX_INDEX), 1 => Just(ABSENT_INDEX)]
+}
+
+fn name() -> impl Strategy<Value = NameIndex> {
+    prop_oneof![12 => 0..3u8, 1 => 3..5u8]
 }
 
 fn content() -> impl Strategy<Value = Vec<Content>> {
-    let outcomes = [RunOutcome::Idle, RunOutcome::Succeeded, RunOutcome::Failed, RunOutcome::Paused, RunOutcome::Waiting];
+    let outcomes =
+        [RunOutcome::Idle, RunOutcome::Succeeded, RunOutcome::Failed, RunOutcome::Paused, RunOutcome::Waiting];
     let one = prop_oneof![
         6 => Just(Content::Message),
         4 => Just(Content::Checkpoint),
@@ -155,10 +167,13 @@ fn command() -> impl Strategy<Value = Command> {
     let owner = || 0..3u8;
     let acquire = (owner(), session(), branch(), any::<bool>())
         .prop_map(|(owner, session, branch, whole_session)| Command::Acquire { owner, session, branch, whole_session });
-    let append = (owner(), content(), any::<bool>())
-        .prop_map(|(owner, content, renew)| Command::Append { owner, content, renew });
+    let append = (owner(), content(), any::<bool>()).prop_map(|(owner, content, renew)| Command::Append {
+        owner,
+        content,
+        renew,
+    });
     let keep = prop_oneof![2 => Just(Keep::Protected), 2 => (1..4usize).prop_map(Keep::Last), 1 => Just(Keep::All)];
-    let fork = (session(), branch(), 0..110u64, branch());
+    let fork = (session(), branch(), 0..110u64, name());
     prop_oneof![
         3 => session().prop_map(Command::Create),
         6 => acquire,
@@ -179,7 +194,7 @@ fn command() -> impl Strategy<Value = Command> {
         2 => (session(), branch(), 0..110u64).prop_map(|(session, branch, at)| Command::Look(session, branch, at)),
         2 => Just(Command::Reopen),
         3 => Just(Command::SwitchHandle),
-        2 => (session(), session()).prop_map(|(from, to)| Command::Transfer(from, to)),
+        3 => (session(), 0..3u8).prop_map(|(from, to)| Command::Transfer(from, to)),
     ]
 }
 

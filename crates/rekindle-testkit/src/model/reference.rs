@@ -130,6 +130,12 @@ impl Branch {
         last.is_some_and(|index| self.base.is_none_or(|base| self.start() + index as u64 + 1 > base))
     }
 
+    /// Whether the record that led to its status was pruned.
+    pub(super) fn status_is_pruned(&self) -> bool {
+        let last = self.records.iter().rposition(|(item, _)| matches!(item, Item::Run(_)));
+        last.is_some_and(|index| self.base.is_some_and(|base| self.start() + index as u64 + 1 <= base))
+    }
+
     /// Whether a batch of its own ends at `seq`.
     pub(super) fn batch_ends_at(&self, seq: u64) -> bool {
         let Some(index) = seq.checked_sub(self.start() + 1).map(|index| index as usize) else { return false };
@@ -183,10 +189,12 @@ impl Session {
     pub(super) fn own_checkpoints(&self, branch: &str) -> Vec<(String, u64)> {
         let branch = &self.branches[branch];
         let numbered = branch.records.iter().zip(branch.start() + 1..);
-        numbered.filter_map(|((item, _), seq)| match item {
-            Item::Checkpoint(id) => Some((id.clone(), seq)),
-            _ => None,
-        }).collect()
+        numbered
+            .filter_map(|((item, _), seq)| match item {
+                Item::Checkpoint(id) => Some((id.clone(), seq)),
+                _ => None,
+            })
+            .collect()
     }
 
     /// Whether the state at a position can still be told: pruning replaced everything up to
@@ -364,7 +372,8 @@ impl Model {
         let now = self.now;
         let Ok(session) = self.session(session) else { return Ok(()) };
         let first = branch == MAIN || branch == INBOX;
-        let forked = session.branches.values().any(|other| other.parent.as_ref().is_some_and(|(from, _)| from == branch));
+        let forked =
+            session.branches.values().any(|other| other.parent.as_ref().is_some_and(|(from, _)| from == branch));
         let leased = session.branches.get(branch).is_some_and(|found| found.live(now).is_some());
         if first || session.current == branch || forked || leased {
             return Err("Protected");

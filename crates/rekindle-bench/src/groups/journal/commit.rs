@@ -40,7 +40,7 @@ async fn durable(bench: &Bench, kind: StoreKind, bar: Bar) -> Result<()> {
     let mut raw = RawFile::create(directory.path())?;
     let journal = kind.journal(directory.path(), Codec::new())?;
     let mut session = Session::open(&journal, "commit", Durability::Sync).await?;
-    let rounds = Rounds { rounds: bench.size(30, 60), each: 50 };
+    let rounds = Rounds { rounds: bench.size(30, 150), each: 50 };
     let compared = rounds.compare(async || raw.append(), async || session.timed_commit().await).await?;
     session.close().await?;
     bench.record(name, (compared.figure, compared.floor), "us", bar)
@@ -81,7 +81,7 @@ async fn after_many(bench: &Bench) -> Result<()> {
     let name = format!("commit at step {LONG} against step {SHORT}, sqlite sync");
     bench.progress(&name);
     let (mut floors, mut figures) = (Vec::new(), Vec::new());
-    for _ in 0..bench.size(3, 6) {
+    for _ in 0..bench.size(3, 12) {
         let (short_directory, long_directory) = (bench.directory()?, bench.directory()?);
         let mut short = session_at(short_directory.path(), SHORT - AROUND / 2).await?;
         let mut long = session_at(long_directory.path(), LONG - AROUND / 2).await?;
@@ -123,7 +123,7 @@ async fn protected(bench: &Bench) -> Result<()> {
     let mut plain = Session::open(&plain_journal, "codec", Durability::Sync).await?;
     let mut sealed = Session::open(&sealed_journal, "codec", Durability::Sync).await?;
     check_protection(&mut sealed)?;
-    let rounds = Rounds { rounds: bench.size(40, 120), each: 25 };
+    let rounds = Rounds { rounds: bench.size(40, 240), each: 25 };
     let compared = rounds.compare(async || plain.timed_commit().await, async || sealed.timed_commit().await).await?;
     plain.close().await?;
     sealed.close().await?;

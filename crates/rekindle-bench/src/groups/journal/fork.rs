@@ -40,7 +40,7 @@ async fn time(bench: &Bench, kind: StoreKind) -> Result<()> {
     let directory = bench.directory()?;
     let journal = kind.journal(directory.path(), Codec::new())?;
     let (mut commits, mut forks) = (Vec::new(), POSITIONS.map(|_| Vec::new()));
-    for index in 0..bench.size(5, 12) {
+    for index in 0..bench.size(5, 20) {
         let mut session = Session::open(&journal, &format!("fork-{index}"), Durability::Async).await?;
         session.commit_steps(LONG).await?;
         let mut session = session.switch(Durability::Sync).await?;

@@ -21,7 +21,7 @@ pub async fn measure(bench: &Bench) -> Result<()> {
     let directory = bench.directory()?;
     let journal = StoreKind::Sqlite.journal(directory.path(), Codec::new())?;
     let (session, plain) = write(&journal, PlainTable::create(directory.path())?).await?;
-    let rounds = Rounds { rounds: bench.size(12, 60), each: 1 };
+    let rounds = Rounds { rounds: bench.size(12, 100), each: 1 };
     let whole = async || timed_load(&journal, &session, None).await;
     let compared = rounds.compare(async || plain.read_and_parse(), whole).await?;
     bench.record(latest, (compared.figure, compared.floor), "us", Bar::AtMost(1.5))?;

@@ -1,0 +1,234 @@
+//! The contract between Rekindle and whatever keeps its journals.
+//!
+//! A backend implements [`Store`]: nine methods over opaque [`Frame`](crate::codec::Frame)s. It never looks into a
+//! frame, so compression, encryption and record formats are none of its business. Callers use
+//! [`StoreExt`] for what follows from the contract, and [`Journal`](crate::Journal) for typed
+//! records.
+
+mod append;
+mod branches;
+mod lease;
+mod read;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use append::{Append, Appended, Decided, already_running, fenced};
+pub use branches::{Base, Fork, NewSession, Removal, Removed};
+pub use lease::{Lease, LeaseAction, LeaseRequest};
+pub use read::{FramePage, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
+
+use crate::error::Result;
+use crate::id::{BranchId, OwnerId, SessionKey};
+use crate::position::Seq;
+use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
+
+/// A backend that keeps journals.
+///
+/// # Contract
+///
+/// Each clause names the conformance test of `rekindle-testkit` that checks it.
+///
+/// * **Durable when it returns.** What `create`, `append`, `fork`, `lease` and `remove`
+///   acknowledge survives the death of the process, and of the machine if
+///   [`Capabilities::durable`] says so (`acknowledged_survives_reopening`).
+/// * **Atomic.** An append happens whole or not at all, with its status and its change of the
+///   header (`append_is_atomic`). An error leaves no trace unless the reply was lost.
+/// * **Compare-and-append.** An append succeeds only if the branch's head is exactly the
+///   expected one, else `Conflict` (`two_writers_one_winner`).
+/// * **Fenced.** An append with a fence succeeds only while that epoch's lease is live by the
+///   *store's* clock, else `Fenced`. An append without one is refused with `AlreadyRunning`
+///   while somebody's lease is live. The inbox is never leased (`stale_owner_is_fenced`,
+///   `expired_lease_is_taken_over`, `unleased_append_respects_a_lease`).
+/// * **Safe to repeat.** Repeating an append whose frames already stand there succeeds and
+///   changes nothing, even after the lease was lost: frames are compared by hash
+///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.
+/// * **Ordered.** Frames are read in the order of their `seq`, without gaps (`order_is_kept`).
+/// * **Isolated.** Namespaces, sessions and branches do not see each other
+///   (`namespaces_and_sessions_are_isolated`).
+/// * **Stable pages.** Pages of `list` follow creation order; concurrent writes neither repeat
+///   nor skip a session that existed when paging began (`paging_is_stable_under_writes`).
+/// * **Cancellation.** Dropping a future may or may not carry out the call, but never half of
+///   it; repeating it is safe.
+#[async_trait]
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What this store can and cannot do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Creates a session with its branches `main` and `inbox`; `AlreadyExists` if it is there.
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo>;
+
+    /// Everything known of a session but its frames; `NotFound` if there is none.
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo>;
+
+    /// Appends frames to a branch.
+    async fn append(&self, append: &Append) -> Result<Appended>;
+
+    /// Reads a page of frames.
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage>;
+
+    /// Lists sessions.
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage>;
+
+    /// Starts a branch at a position of another one. Copies nothing.
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo>;
+
+    /// Acquires, renews or releases a lease.
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease>;
+
+    /// Removes a session, a branch, or the older part of a branch, and frees the space.
+    async fn remove(&self, removal: &Removal) -> Result<Removed>;
+}
+
+/// What a store can do. Declared, never discovered by failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The technology, e.g. `sqlite`.
+    pub name: &'static str,
+    /// Whether what is acknowledged survives the machine.
+    pub durable: bool,
+    /// Whether several processes may use it at once.
+    pub multi_process: bool,
+    /// Whether removed bytes go back to the system.
+    pub frees_space: bool,
+    /// The largest frame it takes, in bytes.
+    pub max_frame_bytes: usize,
+}
+
+impl Capabilities {
+    /// A store that can do nothing special.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, durable: false, multi_process: false, frees_space: true, max_frame_bytes: 256 << 20 }
+    }
+
+    /// What is acknowledged survives the machine.
+    #[must_use]
+    pub fn with_durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// The largest frame it takes, in bytes.
+    #[must_use]
+    pub fn with_max_frame_bytes(mut self, bytes: usize) -> Self {
+        self.max_frame_bytes = bytes;
+        self
+    }
+
+    /// Several processes may use it at once.
+    #[must_use]
+    pub fn with_multi_process(mut self) -> Self {
+        self.multi_process = true;
+        self
+    }
+}
+
+/// What follows from the contract, for callers.
+#[async_trait]
+pub trait StoreExt: Store {
+    /// Acquires the lease of a branch for `owner`; refused while any branch of the session runs.
+    async fn acquire(&self, session: &SessionKey, branch: &BranchId, owner: &OwnerId, ttl: Duration) -> Result<Lease> {
+        let action = LeaseAction::Acquire { owner: owner.clone(), ttl, whole_session: true };
+        self.lease(&LeaseRequest { session: session.clone(), branch: branch.clone(), action }).await
+    }
+
+    /// Renews a lease.
+    async fn renew(&self, lease: &Lease, ttl: Duration) -> Result<Lease> {
+        let action = LeaseAction::Renew { epoch: lease.info.epoch, ttl };
+        self.lease(&LeaseRequest { session: lease.session.clone(), branch: lease.branch.clone(), action }).await
+    }
+
+    /// Releases a lease.
+    async fn release(&self, lease: &Lease) -> Result<Lease> {
+        let action = LeaseAction::Release { owner: lease.info.owner.clone(), epoch: lease.info.epoch };
+        self.lease(&LeaseRequest { session: lease.session.clone(), branch: lease.branch.clone(), action }).await
+    }
+
+    /// Reads every page of `read` and gives each to `visit`, until it says to stop.
+    async fn read_pages(
+        &self,
+        read: &ReadFrames,
+        visit: &mut (dyn FnMut(Vec<Slot>) -> Result<std::ops::ControlFlow<()>> + Send),
+    ) -> Result<()> {
+        let mut request = read.clone();
+        loop {
+            let page = self.read(&request).await?;
+            let Some((first, last)) = page.slots.last().map(Slot::span) else { return Ok(()) };
+            let more = page.more;
+            if visit(page.slots)?.is_break() || !more || (read.newest_first && first <= Seq(1)) {
+                return Ok(());
+            }
+            request = request.after(first, last);
+        }
+    }
+
+    /// Everything `read` asks for.
+    async fn read_all(&self, read: &ReadFrames) -> Result<Vec<Slot>> {
+        let mut all = Vec::new();
+        self.read_pages(read, &mut |slots| {
+            all.extend(slots);
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// Every session `query` asks for, page by page.
+    async fn list_all(&self, query: &SessionQuery) -> Result<Vec<SessionInfo>> {
+        let mut query = query.clone();
+        let mut all = Vec::new();
+        loop {
+            let page = self.list(&query).await?;
+            all.extend(page.sessions);
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+impl<S: Store + ?Sized> StoreExt for S {}
+
+#[async_trait]
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        (**self).create(new).await
+    }
+
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        (**self).open(session).await
+    }
+
+    async fn append(&self, append: &Append) -> Result<Appended> {
+        (**self).append(append).await
+    }
+
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
+        (**self).read(read).await
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        (**self).list(query).await
+    }
+
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
+        (**self).fork(fork).await
+    }
+
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        (**self).lease(request).await
+    }
+
+    async fn remove(&self, removal: &Removal) -> Result<Removed> {
+        (**self).remove(removal).await
+    }
+}

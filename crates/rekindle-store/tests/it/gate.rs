@@ -1,0 +1,103 @@
+//! A decorator that makes appends wait until a test lets them through, one by one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use rekindle_core::{
+    Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
+    Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+};
+use tokio::sync::{Semaphore, watch};
+
+/// Lets appends through one by one: first to the store, then back with its answer.
+#[derive(Debug)]
+pub struct Gate {
+    store: Arc<dyn Store>,
+    to_the_store: Semaphore,
+    back: Semaphore,
+    /// How many appends have come so far.
+    arrivals: watch::Sender<usize>,
+    collapsed: AtomicBool,
+}
+
+impl Gate {
+    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            to_the_store: Semaphore::new(0),
+            back: Semaphore::new(0),
+            arrivals: watch::Sender::default(),
+            collapsed: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets so many appends through and their answers back.
+    pub fn admit(&self, count: usize) {
+        self.to_the_store.add_permits(count);
+        self.back.add_permits(count);
+    }
+
+    /// Lets one append through, but not its answer back.
+    pub fn admit_one_way(&self) {
+        self.to_the_store.add_permits(1);
+    }
+
+    /// From now on every append panics.
+    pub fn collapse(&self) {
+        self.collapsed.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until so many appends have come.
+    pub async fn arrived(&self, count: usize) {
+        self.arrivals.subscribe().wait_for(|arrived| *arrived >= count).await.unwrap();
+    }
+
+    async fn pass(gate: &Semaphore) {
+        gate.acquire().await.unwrap().forget();
+    }
+}
+
+#[async_trait]
+impl Store for Gate {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        self.store.create(new).await
+    }
+
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        self.store.open(session).await
+    }
+
+    async fn append(&self, append: &Append) -> Result<Appended> {
+        assert!(!self.collapsed.load(Ordering::SeqCst), "a mistake in the store");
+        self.arrivals.send_modify(|count| *count += 1);
+        Self::pass(&self.to_the_store).await;
+        let result = self.store.append(append).await;
+        Self::pass(&self.back).await;
+        result
+    }
+
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
+        self.store.read(read).await
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        self.store.list(query).await
+    }
+
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
+        self.store.fork(fork).await
+    }
+
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        self.store.lease(request).await
+    }
+
+    async fn remove(&self, removal: &Removal) -> Result<Removed> {
+        self.store.remove(removal).await
+    }
+}
