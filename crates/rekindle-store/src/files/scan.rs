@@ -281,6 +281,16 @@ impl Scan {
         }
     }
 
+    /// Where the first commit with records behind `seq` begins. Its parts belong together, even
+    /// if the first of them hold nothing behind `seq`.
+    pub(super) fn commit_with_records_after(&self, seq: Seq) -> Option<&Item> {
+        let index = self.items.partition_point(|item| item.span().1 <= seq);
+        match self.items.get(index)? {
+            Item::Line(line) => self.items.get((index + 1).saturating_sub(line.meta.part().0 as usize)),
+            damaged => Some(damaged),
+        }
+    }
+
     /// What holds or held record `seq`.
     pub(super) fn at(&self, seq: Seq) -> Option<&Item> {
         let index = self.items.partition_point(|item| item.span().1 < seq);

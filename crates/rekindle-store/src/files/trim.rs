@@ -62,7 +62,7 @@ impl Branch {
         if scan.torn || scan.broken.is_some() {
             return Ok(());
         }
-        let replaced = match scan.items.iter().find(|item| item.span().1 > floor) {
+        let replaced = match scan.commit_with_records_after(floor) {
             None => None,
             Some(Item::Line(line)) if line.first > first => {
                 let Some(file) = file else { return Ok(()) };

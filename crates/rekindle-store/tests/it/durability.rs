@@ -9,13 +9,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rekindle_core::record::Durability;
+use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
     BranchId, ErrorKind, Head, Journal, Lease, LogName, OwnerId, Record, Seq, SessionKey, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, Fault, FaultPlan, FaultyStore, MeteredStore, WriterOptions};
-use rekindle_testkit::{CodecKind, Harness, message};
+use rekindle_testkit::{CodecKind, Fixture, Harness, checkpoint, message};
 
-use crate::fixtures::{Memory, Seen, Sqlite};
+use crate::fixtures::{Files, Memory, Seen, Sqlite};
 use crate::gate::Gate;
 
 const TTL: Duration = Duration::from_secs(60);
@@ -176,6 +177,37 @@ async fn batches_that_wait_together_are_joined_in_order() {
     assert_eq!(stage.on_disk().await, numbers(0..200));
     assert_eq!(stage.appends(), 2, "one was under way, the others waited behind it");
     writer.close().await.unwrap();
+}
+
+/// Retention may cut between two batches that were written together.
+async fn joined_batches_come_apart<F: Fixture + Default>() {
+    let harness = Harness::new(F::default(), CodecKind::Default);
+    let journal = harness.journal().await;
+    let session = harness.session(&journal, "a").await.header.key;
+    let head = journal.open(&session).await.unwrap().branch(&BranchId::main()).unwrap().head;
+    let target = Target::new(session.clone(), BranchId::main(), head);
+    let mut writer = BranchWriter::new(journal.clone(), target, WriterOptions::new(Durability::Exit));
+    for n in 0..3 {
+        writer.commit(&[batch(n), vec![checkpoint(&n.to_string())]].concat()).await.unwrap();
+    }
+    writer.commit(&batch(3)).await.unwrap();
+    let head = writer.close().await.unwrap();
+    let pruned = journal.prune(&session, &Policy::new([Rule::LastN(2)])).await.unwrap();
+    assert_eq!(pruned.plan.trims[0].through, Seq(4));
+    for journal in [journal, harness.journal().await] {
+        assert_eq!(messages(&journal, &session).await, numbers(0..4));
+    }
+    let journal = harness.journal().await;
+    let target = Target::new(session.clone(), BranchId::main(), head);
+    journal.append(&target, &batch(4)).await.unwrap();
+    assert_eq!(messages(&journal, &session).await, numbers(0..5));
+}
+
+#[tokio::test]
+async fn joined_batches_can_be_pruned_apart() {
+    joined_batches_come_apart::<Memory>().await;
+    joined_batches_come_apart::<Files>().await;
+    joined_batches_come_apart::<Sqlite>().await;
 }
 
 #[tokio::test]

@@ -72,6 +72,7 @@ macro_rules! conformance {
                     paging_is_stable_under_writes
                     describing_changes_the_header
                     pruning_protects_and_frees
+                    pruning_between_frames_of_one_append
                     pruning_keeps_open_work
                     pruned_positions_say_so
                     deleting_inactive_sessions_spares_the_living

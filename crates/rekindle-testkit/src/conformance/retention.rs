@@ -172,3 +172,26 @@ pub async fn deleted_checkpoints_are_gone_and_protected_ones_are_not(harness: &H
     }
     assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
 }
+
+/// History may be cut between two frames that were appended together.
+pub async fn pruning_between_frames_of_one_append(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    let mut append = journal.prepare(&main.target(), &[message("1")]).unwrap();
+    for records in [vec![message("2"), checkpoint("c")], vec![message("3")]] {
+        main.head = append.head();
+        append.frames.extend(journal.prepare(&main.target(), &records).unwrap().frames);
+    }
+    main.head = journal.store().append(&append).await.unwrap().head;
+    main.batches = vec![vec![message("1")], vec![message("2"), checkpoint("c")], vec![message("3")]];
+    let result = journal.prune(&key("a"), &Policy::default()).await.unwrap();
+    assert_eq!(result.plan.trims[0].through, Seq(3));
+    drop(journal);
+    let journal = harness.journal().await;
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
+    let mut main = History { journal: journal.clone(), ..main };
+    main.append(vec![message("4")]).await.unwrap();
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
+    assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().damage.is_empty());
+}
