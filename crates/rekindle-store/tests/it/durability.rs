@@ -2,10 +2,8 @@
 //! wait at a gate: nothing here depends on how quick anything is.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use rekindle_core::record::Durability;
@@ -17,7 +15,7 @@ use rekindle_store::{BranchWriter, Fault, FaultPlan, FaultyStore, MeteredStore, 
 use rekindle_testkit::{CodecKind, Fixture, Harness, checkpoint, message};
 
 use crate::fixtures::{Files, Memory, Seen, Sqlite};
-use crate::gate::Gate;
+use crate::gate::{Gate, settle, waits};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -78,27 +76,6 @@ fn batch(n: usize) -> Vec<Record> {
 
 fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| n.to_string()).collect()
-}
-
-/// Lets every task run until it waits for something. Enough turns for what happens here: the
-/// runtime has one thread and the store no other.
-async fn settle() {
-    for _ in 0..64 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Polls `future` while everything else settles: nothing if it is still waiting then.
-async fn waits<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    for _ in 0..64 {
-        let polled = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
-        if let Poll::Ready(value) = polled {
-            return Some(value);
-        }
-        tokio::task::yield_now().await;
-    }
-    None
 }
 
 fn seqs(head: Head) -> u64 {

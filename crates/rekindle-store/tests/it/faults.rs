@@ -10,11 +10,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle_core::record::{Durability, Extra, InboxMessage, InboxMode, SessionDescribed};
+use rekindle_core::record::{Durability, InboxMessage, RunEnded, RunOutcome, RunStarted, SessionDescribed};
 use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
-    BranchId, Entry, Epoch, ErrorKind, Head, Journal, Json, MessageId, OwnerId, Position, Record, Result, Retry, Seq,
-    SessionHeader, SessionId, SessionKey, State, Status, StoreExt as _, Target,
+    BranchId, Entry, Epoch, ErrorKind, Head, Journal, Json, MessageId, OwnerId, Position, Record, Result, Retry, RunId,
+    Seq, SessionHeader, SessionId, SessionKey, State, Status, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, Fault, FaultPlan, FaultyStore, WriterOptions};
 use rekindle_testkit::{CodecKind, Fixture, Harness, checkpoint, message, register};
@@ -33,11 +33,17 @@ fn side() -> BranchId {
     BranchId::new("side").unwrap()
 }
 
-/// The batches of a branch. Every fourth ends with a checkpoint.
+/// The batches of a branch. Every fourth ends with a checkpoint; runs begin and end in between.
 fn batches(branch: &BranchId, count: usize) -> Vec<Vec<Record>> {
     let batch = |n: usize| {
         let name = format!("{branch} {n}");
         let mut records = vec![message(&name), register("last", &name)];
+        let run = RunId::new("run").unwrap();
+        match n % 6 {
+            1 => records.push(RunStarted::new(run, "agent").into()),
+            4 => records.push(RunEnded::new(run, RunOutcome::Succeeded).into()),
+            _ => {}
+        }
         if n % 4 == 3 {
             records.push(checkpoint(&name));
         }
@@ -184,13 +190,7 @@ impl Scenario {
     /// Sends a message. Its append is made once, so that it can be repeated as it was.
     async fn send(&mut self) -> Result<()> {
         if !self.inbox().await.iter().any(|record| matches!(record, Record::InboxMessage(_))) {
-            let record = InboxMessage {
-                message: MessageId::new("m").unwrap(),
-                mode: InboxMode::Queue,
-                content: Json::from("hello"),
-                author: None,
-                extra: Extra::new(),
-            };
+            let record = InboxMessage::new(MessageId::new("m").unwrap(), Json::from("hello"));
             let head = self.journal.open(&session()).await?.branch(&BranchId::inbox())?.head;
             let target = Target::new(session(), BranchId::inbox(), head);
             let append = self.journal.prepare(&target, &[record.into()])?;
@@ -207,8 +207,7 @@ impl Scenario {
             if info.header.title.as_deref() == Some("described") {
                 return Ok(info);
             }
-            let title = Some("described".to_owned());
-            let change = SessionDescribed { title, tags: None, labels: None, metadata: None, extra: Extra::new() };
+            let change = SessionDescribed { title: Some("described".to_owned()), ..SessionDescribed::default() };
             self.journal.describe(&session(), change).await
         };
         self.request(describe).await?;
@@ -242,6 +241,7 @@ impl Scenario {
             let position = Position::new(branch.branch.clone(), branch.head.seq);
             let restored = self.journal.load(&session(), Some(&position)).await.unwrap();
             assert_eq!(restored.head, branch.head);
+            assert_eq!(branch.status, restored.state.status(), "{}", branch.branch);
             states.insert(branch.branch.clone(), (branch.head.seq, restored.state));
         }
         let report = self.journal.verify(&session(), &BTreeMap::new()).await.unwrap();
@@ -280,6 +280,8 @@ impl Scenario {
             let position = Position::new(branch.clone(), found.head.seq);
             let state = journal.load(&session(), Some(&position)).await.unwrap().state;
             assert_eq!(state, self.state_after(line, whole), "{branch}");
+            // A fork does not inherit the status; its second batch begins a run.
+            assert!(whole < 2 || found.status == state.status(), "{branch} is {}", found.status);
         }
         let report = journal.verify(&session(), &BTreeMap::new()).await.unwrap();
         assert!(report.is_sound(), "{report:?}");

@@ -1,7 +1,11 @@
-//! A decorator that makes appends wait until a test lets them through, one by one.
+//! A decorator that makes appends wait until a test lets them through, one by one, and what a
+//! test needs to see that something waits.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use async_trait::async_trait;
 use rekindle_core::{
@@ -100,4 +104,25 @@ impl Store for Gate {
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         self.store.remove(removal).await
     }
+}
+
+/// Lets every task run until it waits for something. Enough turns for what happens here: the
+/// runtime has one thread and the store no other.
+pub async fn settle() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Polls `future` while everything else settles: nothing if it is still waiting then.
+pub async fn waits<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..64 {
+        let polled = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        if let Poll::Ready(value) = polled {
+            return Some(value);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
 }

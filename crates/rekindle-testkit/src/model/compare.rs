@@ -7,7 +7,7 @@ use rekindle_core::{
 };
 
 use super::driver::{Driver, branch_id};
-use super::reference::{Branch, INBOX, Session, Snapshot};
+use super::session::{Branch, INBOX, Session, Snapshot};
 use super::{Keep, outcome};
 use crate::fixture::key;
 

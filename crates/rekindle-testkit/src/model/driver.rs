@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::Duration;
 
-use rekindle_core::StoreExt as _;
-use rekindle_core::record::{Durability, SessionDescribed};
-use rekindle_core::record::{Extra, InboxMessage, InboxMode, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind};
+use rekindle_core::record::{InboxMessage, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind, SessionDescribed};
 use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
     Append, BranchId, Clock as _, Epoch, Hash, Head, ImportOptions, Journal, Json, Lease, LeaseAction, LeaseRequest,
-    MessageId, OwnerId, Position, Record, Removal, RunId, Seq, SessionHeader, SessionKey, Status, Target,
+    MessageId, OwnerId, Position, Record, Removal, RunId, Seq, SessionHeader, Status, StoreExt as _, Target,
 };
 
-use super::reference::{Batch, End, INBOX, Item, MAIN, Model, Request, TTL};
+use super::reference::{Model, Request, TTL};
+use super::session::{Batch, End, INBOX, Item, MAIN};
 use super::{ABSENT_INDEX, Command, Content, INBOX_INDEX, Keep, Outcome, agree, outcome};
 use crate::fixture::{Harness, key};
 use crate::history::{checkpoint, message};
@@ -37,7 +36,7 @@ pub(super) struct Driver<'a> {
     texts: u64,
 }
 
-pub(super) fn session_name(index: u8) -> String {
+fn session_name(index: u8) -> String {
     format!("session-{index}")
 }
 
@@ -277,15 +276,9 @@ impl<'a> Driver<'a> {
                 let id = self.text("checkpoint");
                 (checkpoint(&id), Item::Checkpoint(id))
             }
-            Content::Started => (run_started(), Item::Run(Status::Running)),
-            Content::Waits => {
-                let waits = RunState { run: run_id(), state: RunStateKind::Waiting, extra: Extra::new() };
-                (waits.into(), Item::Run(Status::Waiting))
-            }
-            Content::Ended(outcome) => {
-                let ended = RunEnded { run: run_id(), outcome, reason: String::new(), code: None, extra: Extra::new() };
-                (ended.into(), Item::Run(status_after(outcome)))
-            }
+            Content::Started => (RunStarted::new(run_id(), "agent").into(), Item::Run(Status::Running)),
+            Content::Waits => (RunState::new(run_id(), RunStateKind::Waiting).into(), Item::Run(Status::Waiting)),
+            Content::Ended(outcome) => (RunEnded::new(run_id(), outcome).into(), Item::Run(status_after(outcome))),
         }
     }
 
@@ -313,26 +306,14 @@ impl<'a> Driver<'a> {
 
     async fn send(&mut self, session: &str) {
         let id = self.text("sent");
-        let record = InboxMessage {
-            message: MessageId::new(&id).unwrap(),
-            mode: InboxMode::Queue,
-            content: Json::from("hello"),
-            author: None,
-            extra: Extra::new(),
-        };
+        let record = InboxMessage::new(MessageId::new(&id).unwrap(), Json::from("hello"));
         let sent = self.journal().send(&key(session), &[record.into()]).await;
         agree(&("send", session), outcome(sent).map(drop), self.model.send(session, Item::Sent(id)));
     }
 
     async fn describe(&mut self, session: &str) {
         let title = self.text("title");
-        let change = SessionDescribed {
-            title: Some(title.clone()),
-            tags: None,
-            labels: None,
-            metadata: None,
-            extra: Extra::new(),
-        };
+        let change = SessionDescribed { title: Some(title.clone()), ..SessionDescribed::default() };
         let described = self.journal().describe(&key(session), change).await;
         agree(&("describe", session), outcome(described).map(drop), self.model.describe(session, &title));
     }
@@ -392,8 +373,7 @@ impl<'a> Driver<'a> {
         }
         if imported.is_ok_and(|moved| !moved.same_hashes) {
             // What was known of an earlier session of that name may or may not fit this one.
-            let other = |session: &SessionKey| *session != key(to);
-            self.tried.retain(|(append, _)| other(&append.session));
+            self.tried.retain(|(append, _)| append.session != key(to));
             self.owners.retain(|_, holding| holding.session != to);
         }
     }
@@ -401,19 +381,6 @@ impl<'a> Driver<'a> {
     pub(super) fn known(&self, session: &str) -> Outcome {
         self.model.sessions.get(session).map(drop).ok_or("NotFound")
     }
-}
-
-fn run_started() -> Record {
-    RunStarted {
-        run: run_id(),
-        executor: "agent".into(),
-        continues: None,
-        fingerprint: None,
-        durability: Durability::Sync,
-        weakened: Vec::new(),
-        extra: Extra::new(),
-    }
-    .into()
 }
 
 fn status_after(outcome: RunOutcome) -> Status {

@@ -11,6 +11,7 @@
 mod compare;
 mod driver;
 mod reference;
+mod session;
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -138,15 +139,15 @@ pub fn commands() -> impl Strategy<Value = Vec<Command>> {
     })
 }
 
-fn session() -> impl Strategy<Value = SessionIndex> {
+fn any_session() -> impl Strategy<Value = SessionIndex> {
     prop_oneof![9 => Just(0), 3 => Just(1), 1 => Just(2)]
 }
 
-fn branch() -> impl Strategy<Value = BranchIndex> {
+fn any_branch() -> impl Strategy<Value = BranchIndex> {
     prop_oneof![14 => Just(0), 14 => 1..4u8, 1 => Just(INBOX_INDEX), 1 => Just(ABSENT_INDEX)]
 }
 
-fn name() -> impl Strategy<Value = NameIndex> {
+fn any_name() -> impl Strategy<Value = NameIndex> {
     prop_oneof![12 => 0..3u8, 1 => 3..5u8]
 }
 
@@ -165,7 +166,7 @@ fn content() -> impl Strategy<Value = Vec<Content>> {
 
 fn command() -> impl Strategy<Value = Command> {
     let owner = || 0..3u8;
-    let acquire = (owner(), session(), branch(), any::<bool>())
+    let acquire = (owner(), any_session(), any_branch(), any::<bool>())
         .prop_map(|(owner, session, branch, whole_session)| Command::Acquire { owner, session, branch, whole_session });
     let append = (owner(), content(), any::<bool>()).prop_map(|(owner, content, renew)| Command::Append {
         owner,
@@ -173,28 +174,28 @@ fn command() -> impl Strategy<Value = Command> {
         renew,
     });
     let keep = prop_oneof![2 => Just(Keep::Protected), 2 => (1..4usize).prop_map(Keep::Last), 1 => Just(Keep::All)];
-    let fork = (session(), branch(), 0..110u64, name());
+    let fork = (any_session(), any_branch(), 0..110u64, any_name());
     prop_oneof![
-        3 => session().prop_map(Command::Create),
+        3 => any_session().prop_map(Command::Create),
         6 => acquire,
         2 => owner().prop_map(Command::Renew),
         4 => owner().prop_map(Command::Release),
         3 => proptest::sample::select(vec![1, 29, 31]).prop_map(Command::Advance),
         14 => append,
-        12 => (session(), branch(), content()).prop_map(|(s, b, content)| Command::AppendUnleased(s, b, content)),
-        2 => (session(), branch(), 0..3u64).prop_map(|(s, b, back)| Command::AppendWrongHead(s, b, back)),
+        12 => (any_session(), any_branch(), content()).prop_map(|(s, b, content)| Command::AppendUnleased(s, b, content)),
+        2 => (any_session(), any_branch(), 0..3u64).prop_map(|(s, b, back)| Command::AppendWrongHead(s, b, back)),
         2 => (0..6usize, content()).prop_map(|(back, content)| Command::AppendRival(back, content)),
         4 => (0..6usize).prop_map(Command::Repeat),
         7 => fork.prop_map(|(session, from, at, branch)| Command::Fork(session, from, at, branch)),
-        2 => session().prop_map(Command::Send),
-        1 => session().prop_map(Command::Describe),
-        4 => (session(), keep).prop_map(|(session, keep)| Command::Prune(session, keep)),
-        2 => (session(), branch()).prop_map(|(session, branch)| Command::RemoveBranch(session, branch)),
-        1 => session().prop_map(Command::DeleteSession),
-        2 => (session(), branch(), 0..110u64).prop_map(|(session, branch, at)| Command::Look(session, branch, at)),
+        2 => any_session().prop_map(Command::Send),
+        1 => any_session().prop_map(Command::Describe),
+        4 => (any_session(), keep).prop_map(|(session, keep)| Command::Prune(session, keep)),
+        2 => (any_session(), any_branch()).prop_map(|(session, branch)| Command::RemoveBranch(session, branch)),
+        1 => any_session().prop_map(Command::DeleteSession),
+        2 => (any_session(), any_branch(), 0..110u64).prop_map(|(session, branch, at)| Command::Look(session, branch, at)),
         2 => Just(Command::Reopen),
         3 => Just(Command::SwitchHandle),
-        3 => (session(), 0..3u8).prop_map(|(from, to)| Command::Transfer(from, to)),
+        3 => (any_session(), 0..3u8).prop_map(|(from, to)| Command::Transfer(from, to)),
     ]
 }
 
