@@ -1,5 +1,41 @@
 //! Stores that keep Rekindle journals, and decorators over any of them.
 //!
+//! [`open`] takes one URL for all of them; [`BranchWriter`] commits to one branch with the
+//! durability a run asks for:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use rekindle_core::codec::Codec;
+//! use rekindle_core::record::{Durability, LogAppend};
+//! use rekindle_core::{BranchId, Journal, Json, LogName, OwnerId, SessionHeader, SessionId, SessionKey, StoreExt, Target};
+//! use rekindle_store::{BranchWriter, StoreOptions, SystemClock, WriterOptions, open, system_ids};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> rekindle_core::Result<()> {
+//! let store = open("memory:", StoreOptions::new())?;
+//! let journal = Journal::new(store, Codec::new(), Arc::new(SystemClock), system_ids()?);
+//! let session: SessionKey = SessionId::new("demo")?.into();
+//! journal.create(SessionHeader::new(session.clone())).await?;
+//!
+//! let owner = OwnerId::generate(journal.ids(), journal.clock().now());
+//! let lease = journal.store().acquire(&session, &BranchId::main(), &owner, Duration::from_secs(30)).await?;
+//! let target = Target::new(session.clone(), BranchId::main(), lease.head).with_fence(lease.info.epoch);
+//! let mut writer = BranchWriter::new(journal.clone(), target, WriterOptions::new(Durability::Async));
+//!
+//! let messages = LogName::new("messages")?;
+//! for text in ["one", "two", "three"] {
+//!     writer.commit(&[LogAppend::new(messages.clone(), vec![Json::from(text)]).into()]).await?;
+//! }
+//! // The barrier before a side effect: everything so far is on disk.
+//! assert_eq!(writer.flush().await?, writer.durable());
+//!
+//! let restored = journal.load(&session, None).await?;
+//! assert_eq!(restored.state.log(&messages).len(), 3);
+//! # Ok(()) }
+//! ```
+//!
 //! | URL | store | feature |
 //! | --- | --- | --- |
 //! | `memory:` | [`MemoryStore`] | always |

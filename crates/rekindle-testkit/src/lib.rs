@@ -1,14 +1,32 @@
 //! What a Rekindle store is tested with: the conformance suite of the [`Store`] contract, a
 //! model-based test, a clock that stands still, and tools to build histories.
 //!
-//! A store of your own runs the whole suite with one macro:
+//! A store of your own runs all of it with two macros. The fixture opens the store as often as
+//! it is asked to, always over the same data, as a new process would:
 //!
-//! ```ignore
-//! rekindle_testkit::conformance!(my_store, || MyFixture::new());
 //! ```
+//! use std::sync::Arc;
 //!
-//! where the fixture implements [`Fixture`]: it opens the store as often as it is asked to,
-//! always over the same data, as a new process would.
+//! use rekindle_core::{Clock, Store};
+//! use rekindle_store::{MemoryStore, StoreOptions};
+//! use rekindle_testkit::Fixture;
+//!
+//! # // Here the memory store stands for yours.
+//! #[derive(Default)]
+//! pub struct MyFixture(std::sync::OnceLock<MemoryStore>);
+//!
+//! #[async_trait::async_trait]
+//! impl Fixture for MyFixture {
+//!     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+//!         let open = || MemoryStore::new(StoreOptions::new().with_clock(clock));
+//!         Arc::new(self.0.get_or_init(open).clone())
+//!     }
+//! }
+//!
+//! rekindle_testkit::conformance!(conformance, MyFixture::default);
+//! rekindle_testkit::model_test!(random_commands, MyFixture::default);
+//! # fn main() {}
+//! ```
 //!
 //! [`Store`]: rekindle_core::Store
 

@@ -363,6 +363,15 @@ impl Journal {
         Err(Error::not_found(format!("there is no checkpoint `{id}`")).during("find checkpoint").on(session))
     }
 
+    /// The newest checkpoint after a step, on the line of history that leads to a position; of
+    /// the current branch without one.
+    pub async fn checkpoint_at_step(&self, session: &SessionKey, at: Option<&Position>, step: u64) -> Result<CheckpointInfo> {
+        let found = self.checkpoints(session, at, None, usize::MAX).await?;
+        found.into_iter().find(|found| found.checkpoint.step == step).ok_or_else(|| {
+            Error::not_found(format!("there is no checkpoint after step {step}")).during("find checkpoint").on(session)
+        })
+    }
+
     /// The checkpoints of one stretch, newest first, removed ones included; damaged batches are
     /// passed over, `verify` lists them.
     pub(super) async fn checkpoints_of(&self, session: &SessionKey, stretch: &Stretch) -> Result<Vec<CheckpointInfo>> {

@@ -181,27 +181,27 @@ impl Journal {
     /// Appends records to the session's inbox, whoever runs it. Others may do so at the same
     /// time; this finds its place behind them.
     pub async fn send(&self, session: &SessionKey, records: &[Record]) -> Result<Position> {
-        let head = self.store.open(session).await?.branch(&BranchId::inbox())?.head;
-        let append = self.prepare(&Target::new(session.clone(), BranchId::inbox(), head), records)?;
-        self.append_to_inbox(append, records).await
+        let append = |info: &SessionInfo| self.prepare(&inbox_target(info)?, records);
+        self.append_to_inbox(session, append).await.map_err(|error| error.during("send"))
     }
 
     /// Changes title, tags, labels or metadata.
     pub async fn describe(&self, session: &SessionKey, change: SessionDescribed) -> Result<SessionInfo> {
-        let info = self.open(session).await?;
-        let mut header = info.header.clone();
-        header.apply(&change);
-        let stored = self.codec.seal_header(&header).map_err(|error| error.during("describe"))?;
-        let records = [change.clone().into()];
-        let head = info.branch(&BranchId::inbox())?.head;
-        let mut append = self.prepare(&Target::new(session.clone(), BranchId::inbox(), head), &records)?;
-        append.describe = Some(SessionDescribed {
-            title: change.title.and(stored.title.clone()),
-            metadata: change.metadata.filter(|_| stored.sealed.is_none()).map(|_| stored.metadata.clone()),
-            ..change
-        });
-        append.sealed = stored.sealed;
-        self.append_to_inbox(append, &records).await?;
+        let append = |info: &SessionInfo| {
+            // From the header as it is at this attempt: somebody else may describe too.
+            let mut header = self.codec.open_header(info.header.clone())?;
+            header.apply(&change);
+            let stored = self.codec.seal_header(&header)?;
+            let mut append = self.prepare(&inbox_target(info)?, &[change.clone().into()])?;
+            append.describe = Some(SessionDescribed {
+                title: change.title.as_ref().and(stored.title),
+                metadata: change.metadata.as_ref().filter(|_| stored.sealed.is_none()).and(Some(stored.metadata)),
+                ..change.clone()
+            });
+            append.sealed = stored.sealed;
+            Ok(append)
+        };
+        self.append_to_inbox(session, append).await.map_err(|error| error.during("describe"))?;
         self.open(session).await
     }
 
@@ -218,25 +218,33 @@ impl Journal {
         self.store.remove(&Removal::Session { session: session.clone() }).await
     }
 
-    async fn append_to_inbox(&self, mut append: Append, records: &[Record]) -> Result<Position> {
+    /// Appends to the inbox what `append` makes of the session as it is, again if others were
+    /// quicker.
+    async fn append_to_inbox(
+        &self,
+        session: &SessionKey,
+        append: impl Fn(&SessionInfo) -> Result<Append>,
+    ) -> Result<Position> {
         for _ in 0..INBOX_ATTEMPTS {
-            match self.store.append(&append).await {
+            let info = self.store.open(session).await?;
+            match self.store.append(&append(&info)?).await {
                 Ok(appended) => return Ok(Position::new(BranchId::inbox(), appended.head.seq)),
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
-                    let head = self.store.open(&append.session).await?.branch(&BranchId::inbox())?.head;
-                    let target = Target::new(append.session.clone(), BranchId::inbox(), head);
-                    let next = self.prepare(&target, records)?;
-                    append = Append { describe: append.describe, sealed: append.sealed, ..next };
-                }
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        let error = Error::new(ErrorKind::StoreUnavailable, "too many others write to the inbox at the same time");
-        Err(error.during("send").on(&append.session))
+        let message = "too many others write to the inbox at the same time";
+        Err(Error::new(ErrorKind::StoreUnavailable, message).on(session))
     }
 
     fn opened(&self, mut info: SessionInfo) -> Result<SessionInfo> {
         info.header = self.codec.open_header(info.header)?;
         Ok(info)
     }
+}
+
+fn inbox_target(info: &SessionInfo) -> Result<Target> {
+    let inbox = BranchId::inbox();
+    let head = info.branch(&inbox)?.head;
+    Ok(Target::new(info.header.key.clone(), inbox, head))
 }

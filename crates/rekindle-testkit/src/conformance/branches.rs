@@ -1,6 +1,6 @@
 //! Branches: forks of forks, time travel, checkpoints.
 
-use rekindle_core::record::{CheckpointMarked, Extra};
+use rekindle_core::record::{Checkpoint, CheckpointMarked, Extra};
 use rekindle_core::{BranchId, CheckpointId, ErrorKind, OwnerId, Position, Removal, Seq, StoreExt as _};
 
 use crate::fixture::{Harness, key};
@@ -130,6 +130,12 @@ pub async fn checkpoints_are_found_newest_first(harness: &Harness) {
     assert_eq!(restored.checkpoint.unwrap().checkpoint.id.as_str(), "s1");
     let missing = journal.checkpoint(&key("a"), &CheckpointId::new("nope").unwrap()).await.unwrap_err();
     assert_eq!(*missing.kind(), ErrorKind::NotFound);
+    let first = Checkpoint { step: 7, ..Checkpoint::new(CheckpointId::new("after 7").unwrap()) };
+    let again = Checkpoint { step: 7, ..Checkpoint::new(CheckpointId::new("after 7 again").unwrap()) };
+    main.append(vec![first.into(), message("m"), again.into()]).await.unwrap();
+    let found = journal.checkpoint_at_step(&key("a"), None, 7).await.unwrap();
+    assert_eq!(found.checkpoint.id.as_str(), "after 7 again");
+    assert_eq!(*journal.checkpoint_at_step(&key("a"), None, 8).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// A branch goes unless it is the first, the current one, run by somebody or forked from.

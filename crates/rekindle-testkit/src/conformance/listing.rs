@@ -134,6 +134,15 @@ pub async fn describing_changes_the_header(harness: &Harness) {
     assert_eq!(header.tags, ["keep"]);
     assert_eq!(header.metadata["n"].as_str(), "[1]");
     assert_eq!(header.labels["team"], "x");
+    // Two who describe at the same time do not undo each other.
+    let tag = SessionDescribed { tags: Some(vec!["both".into()]), ..Default::default() };
+    let title = SessionDescribed { title: Some("After the Race".into()), ..Default::default() };
+    let session = key("a");
+    let (first, second) = tokio::join!(journal.describe(&session, tag), journal.describe(&session, title));
+    first.and(second).unwrap();
+    let header = journal.open(&key("a")).await.unwrap().header;
+    assert_eq!((header.tags, header.title), (vec!["both".to_owned()], Some("After the Race".to_owned())));
+    assert_eq!(header.metadata["n"].as_str(), "[1]");
     let mut query = query();
     query.text = Some("after the".into());
     query.labels.insert("team".into(), "x".into());
