@@ -239,11 +239,8 @@ pub fn check(harness: impl Fn() -> Harness) {
 }
 
 /// One test that runs random commands over a store. The second argument makes a new, empty
-/// [`Fixture`](crate::Fixture) each time it is called; the third, optional, names the codec.
-///
-/// ```ignore
-/// rekindle_testkit::model_test!(my_store, || MyFixture::new());
-/// ```
+/// [`Fixture`](crate::Fixture) each time it is called; the third, optional, names the codec. See
+/// the [example](crate) of the crate.
 #[macro_export]
 macro_rules! model_test {
     ($name:ident, $fixture:expr) => {
