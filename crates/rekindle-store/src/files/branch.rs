@@ -193,12 +193,13 @@ impl Branch {
         let first = segments[index];
         let path = self.directory.join(segment_name(first));
         let file = open_segment(layout, &path).map_err(reading(&path))?;
-        let mut scan = Scan::of(&*file, first).map_err(reading(&path))?;
+        let next = segments.get(index + 1);
+        let mut scan = Scan::of(&*file, first, next.is_some()).map_err(reading(&path))?;
         let live = self.floor().next();
         if index == 0 && first > live {
             scan.items.insert(0, Item::Damaged(Finding::missing(live, first.previous())));
         }
-        if let Some(next) = segments.get(index + 1) {
+        if let Some(next) = next {
             scan.close(next.previous());
         }
         Ok((file, scan))
@@ -240,6 +241,9 @@ impl Branch {
         }
         let Some(tail) = &self.tail else { return Ok(None) };
         let index = tail.segments.partition_point(|first| *first <= seq).saturating_sub(1);
+        if let Some((_, lines)) = self.find(layout, index, seq..=seq)? {
+            return Ok(lines.first().filter(|line| line.last == seq).map(|line| line.hash));
+        }
         let (_, scan) = self.segment(layout, index)?;
         Ok(match scan.at(seq) {
             Some(Item::Line(line)) if line.last == seq => Some(line.hash),

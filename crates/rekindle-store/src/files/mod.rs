@@ -27,6 +27,7 @@ mod operations;
 mod page;
 mod real;
 mod scan;
+mod seek;
 mod session;
 mod trim;
 mod worker;

@@ -1,14 +1,16 @@
 //! Pages of frames out of a branch's segments.
 
 use std::io;
+use std::ops::RangeInclusive;
 
 use rekindle_core::codec::Frame;
 use rekindle_core::{DamageKind, FramePage, PAGE_BYTES, ReadFrames, Result, Section, Seq, Slot};
 
 use super::branch::Branch;
 use super::disk::{DiskFile, OpenMode};
-use super::layout::{Layout, absent, base_name, reading};
+use super::layout::{Layout, absent, base_name, reading, segment_name};
 use super::scan::{Finding, Item, Line, Meta, Scan};
+use super::seek;
 
 /// A page being filled.
 struct Filling<'a> {
@@ -24,7 +26,7 @@ impl Branch {
         let directory = self.directory.clone();
         if read.section == Section::Base {
             let (file, scan) = self.base(layout)?;
-            filling.fill(file, scan, Seq::ZERO).map_err(reading(&directory))?;
+            filling.fill(file, &scan.items, Seq::ZERO).map_err(reading(&directory))?;
             return Ok(filling.page);
         }
         let segments = self.tail.as_ref().map(|tail| tail.segments.as_slice()).unwrap_or_default();
@@ -36,13 +38,45 @@ impl Branch {
         }
         let floor = self.floor();
         for index in indices {
-            let (file, scan) = self.segment(layout, index)?;
-            filling.fill(file, scan, floor).map_err(reading(&directory))?;
+            let filled = match self.find(layout, index, read.from..=read.through)? {
+                Some((file, lines)) => {
+                    let items: Vec<_> = lines.into_iter().map(Item::Line).collect();
+                    filling.fill(Some(&*file), &items, floor)
+                }
+                None => {
+                    let (file, scan) = self.segment(layout, index)?;
+                    filling.fill(file, &scan.items, floor)
+                }
+            };
+            filled.map_err(reading(&directory))?;
             if filling.page.more {
                 break;
             }
         }
         Ok(filling.page)
+    }
+
+    /// The lines of a segment that hold the records `wanted`, if there are few and they can be
+    /// found without reading all of it.
+    pub(super) fn find(
+        &self,
+        layout: &Layout,
+        index: usize,
+        wanted: RangeInclusive<Seq>,
+    ) -> Result<Option<(Box<dyn DiskFile>, Vec<Line>)>> {
+        let Some(tail) = &self.tail else { return Ok(None) };
+        let Some(&[first, next]) = tail.segments.get(index..index + 2) else { return Ok(None) };
+        // Before the first segment something may be missing, which is for the scan to say.
+        let is_before = index == 0 && *wanted.start() < first;
+        let wanted = first.max(*wanted.start())..=next.previous().min(*wanted.end());
+        let is_read = tail.older.as_ref().is_some_and(|(older, ..)| *older == first);
+        if is_before || is_read || !seek::is_worthwhile(&wanted) {
+            return Ok(None);
+        }
+        let path = self.directory.join(segment_name(first));
+        let Ok(file) = layout.disk.open(&path, OpenMode::Read) else { return Ok(None) };
+        let found = seek::find(&*file, first..next, &wanted).map_err(reading(&path))?;
+        Ok(found.map(|lines| (file, lines)))
     }
 
     /// A segment, read if need be.
@@ -75,7 +109,7 @@ impl Branch {
                 Err(error) if absent(&error) => (None, Scan::new(Seq(1))),
                 Err(error) => return Err(reading(path)(error)),
                 Ok(file) => {
-                    let scan = Scan::of(&*file, Seq(1)).map_err(reading(path))?;
+                    let scan = Scan::of(&*file, Seq(1), false).map_err(reading(path))?;
                     (Some(file), scan)
                 }
             };
@@ -106,10 +140,10 @@ impl Branch {
 }
 
 impl Filling<'_> {
-    fn fill(&mut self, file: Option<&dyn DiskFile>, scan: &Scan, floor: Seq) -> io::Result<()> {
-        let start = scan.items.partition_point(|item| item.span().1 < self.read.from || item.span().1 <= floor);
-        let end = scan.items.partition_point(|item| item.span().0 <= self.read.through);
-        let range = scan.items.get(start..end).unwrap_or_default();
+    fn fill(&mut self, file: Option<&dyn DiskFile>, items: &[Item], floor: Seq) -> io::Result<()> {
+        let start = items.partition_point(|item| item.span().1 < self.read.from || item.span().1 <= floor);
+        let end = items.partition_point(|item| item.span().0 <= self.read.through);
+        let range = items.get(start..end).unwrap_or_default();
         let ordered: Box<dyn Iterator<Item = &Item>> =
             if self.read.newest_first { Box::new(range.iter().rev()) } else { Box::new(range.iter()) };
         for item in ordered {

@@ -122,6 +122,8 @@ pub(super) struct Scan {
     pub torn: bool,
     /// Damage at the very end: what was there may have been the head.
     pub broken: Option<Finding>,
+    /// Whether commits were made behind the whole of it: then nothing in it is unfinished.
+    followed: bool,
     next: Seq,
     bad: Option<(Bad, usize)>,
 }
@@ -129,12 +131,13 @@ pub(super) struct Scan {
 impl Scan {
     /// A segment that begins with record `first`, before its lines were read.
     pub(super) fn new(first: Seq) -> Self {
-        Self { items: Vec::new(), notes: Vec::new(), good: 0, torn: false, broken: None, next: first, bad: None }
+        let (items, notes) = (Vec::new(), Vec::new());
+        Self { items, notes, good: 0, torn: false, broken: None, followed: false, next: first, bad: None }
     }
 
-    /// Reads the whole of a file.
-    pub(super) fn of(file: &dyn DiskFile, first: Seq) -> io::Result<Self> {
-        let mut scan = Self::new(first);
+    /// Reads the whole of a file; it is `followed` if commits were made behind it, in another.
+    pub(super) fn of(file: &dyn DiskFile, first: Seq, followed: bool) -> io::Result<Self> {
+        let mut scan = Self { followed, ..Self::new(first) };
         scan.extend(file, file.size()?)?;
         Ok(scan)
     }
@@ -176,7 +179,7 @@ impl Scan {
         }
         let all_unfinished =
             pending.iter().all(|entry| matches!(entry, Pending::Line(_) | Pending::Bad(Bad { unfinished: true, .. })));
-        if all_unfinished && self.bad.is_none() {
+        if all_unfinished && self.bad.is_none() && !self.followed {
             self.torn = true;
             return;
         }
@@ -337,7 +340,8 @@ fn is_whole(pending: &[Pending], of: u32) -> bool {
             .all(|(entry, part)| matches!(entry, Pending::Line(line) if line.meta.part() == (part, of)))
 }
 
-fn read_line(raw: &RawLine<'_>) -> Result<Line, FrameError> {
+/// The frame that a line is.
+pub(super) fn read_line(raw: &RawLine<'_>) -> Result<Line, FrameError> {
     let (frame, meta) = Frame::from_line::<Meta>(raw.bytes)?;
     if !raw.terminated {
         return Err(FrameError { kind: DamageKind::Format, detail: "does not end".into() });

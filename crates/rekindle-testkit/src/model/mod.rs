@@ -2,7 +2,7 @@
 //! both must say the same. Every command may be refused; being refused for the right reason is
 //! part of the contract too.
 //!
-//! The model ([`reference`]) is written from the contract alone and shares no rule with the
+//! The model (`reference.rs`) is written from the contract alone and shares no rule with the
 //! stores. What it cannot foretell, such as what pruning keeps, it checks and takes over.
 
 // A test is an assertion from its first line to its last.
