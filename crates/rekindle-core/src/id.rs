@@ -37,7 +37,7 @@ fn reason_against(text: &str) -> Option<String> {
 /// around it on a terminal, no non-characters. Joiners stay, emoji need them.
 fn is_printable(c: char) -> bool {
     !(c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
+        || matches!(c, '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
         || u32::from(c) & 0xFFFE == 0xFFFE)
 }
 
@@ -217,10 +217,16 @@ impl fmt::Display for SessionKey {
 
 /// Makes ids and nonces from a seed: unique per seed, and the same every time for the same
 /// seed, which is what tests want. Whoever does I/O seeds it from the operating system.
-#[derive(Debug)]
 pub struct IdSource {
     key: [u8; 32],
     counter: AtomicU64,
+}
+
+impl fmt::Debug for IdSource {
+    /// Without the seed: who knows it knows every id and nonce to come.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdSource").field("counter", &self.counter).finish_non_exhaustive()
+    }
 }
 
 impl IdSource {

@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 
 use crate::error::Error;
 
-/// One JSON value as text. Cloning shares the text; equality is by text.
+/// One JSON value as text. Cloning shares the text; equality is by text. It is stored as it is,
+/// except that line breaks between its tokens become spaces.
 ///
 /// ```
 /// use rekindle_core::Json;
@@ -113,6 +114,16 @@ impl Serialize for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// Replaces line breaks by spaces. In valid JSON they stand between tokens only, where white
+/// space says nothing, so the value stays the same and fits on one line.
+pub(crate) fn put_on_one_line(text: &mut [u8]) {
+    let mut at = 0;
+    while let Some(offset) = text.get(at..).and_then(|rest| memchr2(b'\n', b'\r', rest)) {
+        at += offset;
+        text[at] = b' ';
     }
 }
 

@@ -82,6 +82,15 @@ pub struct CheckpointFacts {
     pub run: Option<RunId>,
 }
 
+/// What the planner must know of a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkFacts {
+    /// The record it starts at.
+    pub seq: Seq,
+    /// The last record up to which history could be compacted with the fork still whole.
+    pub trim_to: Seq,
+}
+
 /// What the planner must know of a branch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BranchFacts {
@@ -91,8 +100,8 @@ pub struct BranchFacts {
     pub floor: Seq,
     /// Its last record.
     pub head: Seq,
-    /// The records other branches without a base of their own were forked at.
-    pub forks: Vec<Seq>,
+    /// Where other branches without a base of their own were forked from it.
+    pub forks: Vec<ForkFacts>,
     /// The run that is not finished, if there is one.
     pub unfinished_run: Option<RunId>,
     /// Whether somebody else holds its lease.
@@ -122,6 +131,8 @@ pub enum Reason {
     Leased,
     /// It waits for a person, a signal or a time.
     Waiting,
+    /// It changed lately.
+    Active,
 }
 
 impl fmt::Display for Reason {
@@ -135,6 +146,7 @@ impl fmt::Display for Reason {
             Self::Rule(rule) => write!(f, "kept by {rule}"),
             Self::Leased => f.write_str("somebody holds the lease"),
             Self::Waiting => f.write_str("waits for an answer"),
+            Self::Active => f.write_str("changed lately"),
         }
     }
 }
@@ -185,7 +197,7 @@ pub fn plan(policy: &Policy, branches: &[BranchFacts], now: Timestamp) -> PruneP
     for branch in branches {
         let protected = protected(branch);
         let kept_by_rules = kept_by_rules(policy, branch, now);
-        let mut earliest = branch.forks.iter().copied().min();
+        let mut earliest = branch.forks.iter().map(|fork| fork.trim_to).min();
         for (index, checkpoint) in branch.checkpoints.iter().enumerate() {
             let mut reasons: BTreeSet<Reason> = protected.get(&index).cloned().unwrap_or_default();
             reasons.extend(kept_by_rules.get(&index).cloned().unwrap_or_default());
@@ -217,10 +229,13 @@ fn protected(branch: &BranchFacts) -> HashMap<usize, BTreeSet<Reason>> {
     let mut protected: HashMap<usize, BTreeSet<Reason>> = HashMap::new();
     let mut newest_of_run = HashMap::new();
     for (index, checkpoint) in branch.checkpoints.iter().enumerate() {
+        if branch.leased {
+            protected.entry(index).or_default().insert(Reason::Leased);
+        }
         if checkpoint.pinned {
             protected.entry(index).or_default().insert(Reason::Pinned);
         }
-        if branch.forks.contains(&checkpoint.seq) {
+        if branch.forks.iter().any(|fork| fork.seq == checkpoint.seq) {
             protected.entry(index).or_default().insert(Reason::ForkSource);
         }
         if checkpoint.run.is_some() && checkpoint.run == branch.unfinished_run {
@@ -321,8 +336,9 @@ mod tests {
 
     #[test]
     fn fork_sources_limit_the_trim_even_between_checkpoints() {
-        check(Policy::default(), BranchFacts { forks: vec![Seq(20)], ..branch() }, &[20, 50], Some(20));
-        check(Policy::default(), BranchFacts { forks: vec![Seq(25)], ..branch() }, &[50], Some(25));
+        let fork = |seq, trim_to| vec![ForkFacts { seq: Seq(seq), trim_to: Seq(trim_to) }];
+        check(Policy::default(), BranchFacts { forks: fork(20, 20), ..branch() }, &[20, 50], Some(20));
+        check(Policy::default(), BranchFacts { forks: fork(25, 23), ..branch() }, &[50], Some(23));
     }
 
     #[test]
@@ -340,7 +356,7 @@ mod tests {
     fn leased_branches_and_pruned_floors_are_left_alone() {
         let plan_of = |facts| plan(&Policy::default(), &[facts], Timestamp(0));
         let leased = plan_of(BranchFacts { leased: true, ..branch() });
-        assert_eq!((leased.trims.len(), leased.untouched.len()), (0, 1));
+        assert_eq!((leased.trims.len(), leased.untouched.len(), leased.remove.len()), (0, 1, 0));
         assert!(plan_of(BranchFacts { floor: Seq(50), ..branch() }).trims.is_empty());
         assert!(plan_of(BranchFacts { checkpoints: Vec::new(), ..branch() }).is_empty());
     }

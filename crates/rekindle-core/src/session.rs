@@ -48,6 +48,9 @@ pub struct SessionHeader {
     /// The name under which it was first written, if it was imported under another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported_from: Option<SessionKey>,
+    /// Tells it from an earlier session of the same name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub incarnation: String,
     /// The start of its hash chain.
     #[serde(default, skip_serializing_if = "is_default")]
     pub genesis: Hash,
@@ -66,6 +69,7 @@ impl SessionHeader {
             metadata: BTreeMap::new(),
             sealed: None,
             imported_from: None,
+            incarnation: String::new(),
             genesis: Hash::default(),
         }
     }

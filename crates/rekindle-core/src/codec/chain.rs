@@ -40,6 +40,7 @@ pub(super) fn genesis_hash(key: Option<&[u8; 32]>, header: &SessionHeader) -> Ha
         Some("genesis"),
         Some(name.namespace.as_str()),
         Some(name.id.as_str()),
+        Some(header.incarnation.as_str()),
         header.agent.as_deref(),
         parent.map(|parent| parent.namespace.as_str()),
         parent.map(|parent| parent.id.as_str()),

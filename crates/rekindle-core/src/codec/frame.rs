@@ -23,6 +23,7 @@ use std::borrow::Cow;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use super::keys::MAX_KEY_ID;
 use crate::position::{Hash, Seq};
 use crate::record::Marks;
 use crate::session::DamageKind;
@@ -181,7 +182,12 @@ impl Frame {
         if flags & !KNOWN_FLAGS != 0 {
             return Err(format("has flags this build does not know"));
         }
-        if bytes.len() != key_len + payload_len || first > last || first == Seq::ZERO || last > Seq::MAX {
+        if bytes.len() != key_len + payload_len
+            || key_len > MAX_KEY_ID
+            || first > last
+            || first == Seq::ZERO
+            || last > Seq::MAX
+        {
             return Err(format("its fields contradict each other"));
         }
         let key = String::from_utf8(bytes.split_to(key_len).to_vec()).map_err(|_| format("its key id is not text"))?;

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Result};
 
 /// The longest key id.
-const MAX_KEY_ID: usize = 64;
+pub(super) const MAX_KEY_ID: usize = 64;
 
 /// What one secret is used for, derived once. Separate purposes never share a key.
 pub(super) struct DerivedKeys {

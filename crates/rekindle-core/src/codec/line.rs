@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::frame::{BASE, COMPRESSED, FORMAT_VERSION, Frame, FrameError, KEYED, SEALED};
+use super::keys::MAX_KEY_ID;
 use crate::position::{Hash, Seq};
 use crate::record::{Marks, is_default};
 use crate::session::DamageKind;
@@ -68,8 +69,8 @@ impl Frame {
         let form = self.flags & (COMPRESSED | SEALED);
         let text = std::str::from_utf8(&self.payload).ok().filter(|_| form == 0);
         let records = text.and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-        if form == 0 && records.is_none() {
-            return Err(FrameError::new(DamageKind::Format, "a plain payload is not JSON"));
+        if form == 0 && (records.is_none() || memchr::memchr2(b'\n', b'\r', &self.payload).is_some()) {
+            return Err(FrameError::new(DamageKind::Format, "a plain payload is not one line of JSON"));
         }
         let line = Line {
             v: FORMAT_VERSION,
@@ -121,7 +122,7 @@ impl Frame {
             (None, None, None, Some(text)) => (SEALED | COMPRESSED, decode(text)?),
             _ => return Err(format("has no payload, or more than one")),
         };
-        if line.first > line.last || line.first == Seq::ZERO || line.last > Seq::MAX {
+        if line.first > line.last || line.first == Seq::ZERO || line.last > Seq::MAX || line.key.len() > MAX_KEY_ID {
             return Err(format("its fields contradict each other"));
         }
         let nonce = u128::from_str_radix(&line.nonce, 16).map_err(|_| format("its nonce is not a number"))?;
@@ -150,6 +151,7 @@ fn prefix_of(body: &[u8]) -> String {
 /// Puts the prefix before a JSON object that was written `PREFIX - 1` bytes into `out`, and a
 /// newline behind it.
 fn seal_line(out: &mut Vec<u8>) -> Result<(), FrameError> {
+    crate::json::put_on_one_line(&mut out[PREFIX..]);
     let prefix = prefix_of(&out[PREFIX..]);
     if prefix.len() != PREFIX {
         return Err(FrameError::new(DamageKind::Format, "a line is longer than 99,999,999 bytes"));

@@ -6,9 +6,9 @@
 //! * The **chain hash** of a frame covers the hash before it, its position and its plain
 //!   payload, so it stays the same when a session moves to a store with other compression.
 //!   It is keyed when a key is set: without the key nobody can continue or mend a chain.
-//! * The **nonce** of the encryption is derived from the (then keyed) chain hash. There is no
-//!   counter to rewind and no randomness to repeat: two frames share a nonce only if they are
-//!   the same frame.
+//! * The **nonce** of the encryption is a keyed hash of everything it seals and binds. There is
+//!   no counter to rewind and no randomness to repeat: two ciphertexts share a nonce only if they
+//!   are the same ciphertext.
 
 mod chain;
 mod frame;
@@ -213,9 +213,12 @@ impl Codec {
     /// Makes the frame of `records` behind `stamp.after`.
     pub fn encode(&self, place: Place<'_>, stamp: Stamp, records: &[Record]) -> Result<Frame> {
         let context = |error: Error| error.during("encode").on(place.session).at(position(place, stamp.after.seq));
+        if records.is_empty() {
+            return Err(context(Error::invalid("a batch needs at least one record")));
+        }
         let payload = self.plain_payload(records).map_err(context)?;
         let first = stamp.after.seq.next();
-        let last = Seq(stamp.after.seq.0 + records.len() as u64);
+        let last = Seq(stamp.after.seq.0.saturating_add(records.len() as u64));
         if last > Seq::MAX {
             return Err(context(Error::limit("record number", last.0, Seq::MAX.0)));
         }
@@ -335,18 +338,24 @@ impl Codec {
     /// The header as it is stored: redacted, and with title and metadata sealed if the codec
     /// encrypts.
     pub fn seal_header(&self, header: &SessionHeader) -> Result<SessionHeader> {
+        // Before anything walks it, and after what redaction adds.
+        self.check_header(header).map_err(|error| error.on(&header.key))?;
         let mut stored = header.clone();
         stored.title = header.title.as_deref().map(|title| self.redaction.text(title));
+        stored.tags = header.tags.iter().map(|tag| self.redaction.text(tag)).collect();
+        for (name, value) in &mut stored.labels {
+            *value = match self.redaction.excludes(name) {
+                true => format!("[redacted:{name}]"),
+                false => self.redaction.text(value),
+            };
+        }
         for (key, value) in &mut stored.metadata {
             *value = match self.redaction.excludes(key) {
                 true => Json::from(serde_json::json!({ "$redacted": key })),
                 false => self.redaction.value(value)?,
             };
         }
-        let size: usize = stored.metadata.values().map(|value| value.as_str().len()).sum();
-        if size > self.limits.record_bytes {
-            return Err(Error::limit("metadata bytes", size as u64, self.limits.record_bytes as u64).on(&header.key));
-        }
+        self.check_header(&stored).map_err(|error| error.on(&header.key))?;
         if let Protection::Encrypted(ring) = &self.protection {
             let plain = SealedHeader { title: stored.title.take(), metadata: std::mem::take(&mut stored.metadata) };
             let plain = serde_json::to_vec(&plain)
@@ -358,8 +367,14 @@ impl Codec {
 
     /// The header as callers see it, from the stored one.
     pub fn open_header(&self, mut stored: SessionHeader) -> Result<SessionHeader> {
-        let Some(sealed) = stored.sealed.take() else { return Ok(stored) };
-        let context = |error: Error| error.during("open header").on(&stored.key);
+        let key = stored.key.clone();
+        let context = |error: Error| error.during("open header").on(&key);
+        let Some(sealed) = stored.sealed.take() else {
+            return match self.encrypts() && !self.accepts_unprotected {
+                true => Err(context(Error::corrupt("the header is not sealed, and this codec demands it"))),
+                false => Ok(stored),
+            };
+        };
         let plain = open_text(self.protection.ring(), &stored.key, &sealed).map_err(context)?;
         let header: SealedHeader = serde_json::from_slice(&plain).map_err(|error| {
             context(Error::corrupt("the sealed header does not have the expected fields").because(error))
@@ -369,10 +384,21 @@ impl Codec {
         Ok(stored)
     }
 
-    fn plain_payload(&self, records: &[Record]) -> Result<Vec<u8>> {
-        if records.is_empty() {
-            return Err(Error::invalid("a batch needs at least one record"));
+    fn check_header(&self, header: &SessionHeader) -> Result<()> {
+        let bytes = serde_json::to_vec(header)
+            .map_err(|error| Error::invalid("the header cannot be written").because(error))?;
+        if bytes.len() > self.limits.record_bytes {
+            return Err(Error::limit("bytes of the header", bytes.len() as u64, self.limits.record_bytes as u64));
         }
+        let depth = json::depth(&bytes).saturating_sub(2);
+        match depth > self.limits.depth {
+            true => Err(Error::limit("depth of the metadata", depth as u64, self.limits.depth as u64)),
+            false => Ok(()),
+        }
+    }
+
+    /// The records as one line of JSON, within the limits and without what must not be stored.
+    fn plain_payload(&self, records: &[Record]) -> Result<Vec<u8>> {
         if records.len() > self.limits.batch_records {
             return Err(Error::limit("records per batch", records.len() as u64, self.limits.batch_records as u64));
         }
@@ -382,28 +408,35 @@ impl Codec {
             if payload.len() > 1 {
                 payload.push(b',');
             }
-            let start = payload.len();
-            serde_json::to_writer(&mut payload, record)
-                .map_err(|error| Error::invalid("a record cannot be written as JSON").because(error))?;
-            let size = payload.len() - start;
-            if size > self.limits.record_bytes {
-                let what = format!("bytes of a `{}` record", record.kind());
-                return Err(Error::limit(what, size as u64, self.limits.record_bytes as u64));
+            self.write_record(record, &mut payload)?;
+            if payload.len() > self.limits.batch_bytes {
+                return Err(Error::limit("bytes per batch", payload.len() as u64, self.limits.batch_bytes as u64));
             }
         }
         payload.push(b']');
-        if payload.len() > self.limits.batch_bytes {
-            return Err(Error::limit("bytes per batch", payload.len() as u64, self.limits.batch_bytes as u64));
-        }
-        // The record itself adds four levels: the batch, the record, its body, a list in it.
-        let depth = json::depth(&payload).saturating_sub(4);
+        Ok(payload)
+    }
+
+    fn write_record(&self, record: &Record, payload: &mut Vec<u8>) -> Result<()> {
+        let start = payload.len();
+        serde_json::to_writer(&mut *payload, record)
+            .map_err(|error| Error::invalid("a record cannot be written as JSON").because(error))?;
+        // The record itself adds three levels: the record, its body, a list in it.
+        let depth = json::depth(&payload[start..]).saturating_sub(3);
         if depth > self.limits.depth {
             return Err(Error::limit("depth of a value", depth as u64, self.limits.depth as u64));
         }
-        Ok(match self.redaction.payload(&payload)? {
-            Cow::Borrowed(_) => payload,
-            Cow::Owned(redacted) => redacted,
-        })
+        if let Cow::Owned(redacted) = self.redaction.record(&payload[start..])? {
+            payload.truncate(start);
+            payload.extend_from_slice(&redacted);
+        }
+        json::put_on_one_line(&mut payload[start..]);
+        let size = payload.len() - start;
+        if size > self.limits.record_bytes {
+            let what = format!("bytes of a `{}` record", record.kind());
+            return Err(Error::limit(what, size as u64, self.limits.record_bytes as u64));
+        }
+        Ok(())
     }
 
     fn frame(
@@ -482,13 +515,15 @@ impl Codec {
         if frame.flags & COMPRESSED != 0 {
             payload = Cow::Owned(self.decompress(&payload)?);
         }
-        // Encryption authenticates the hash; a signed frame is only as good as its hash.
-        if frame.is_keyed()
-            && !frame.is_sealed()
-            && let Some(keys) = ring.and_then(|ring| ring.get(&frame.key))
-            && chain_hash(Some(&keys.chain), place.branch, frame, &payload) != frame.hash
-        {
-            return Err(FrameError::new(DamageKind::Sealed, "its signature does not fit its content"));
+        // Encryption authenticates the hash; a signed frame is only as good as its hash. Without
+        // any key it is only text; with keys, one that names a key nobody has is a forgery.
+        if let Some(ring) = ring.filter(|_| frame.is_keyed() && !frame.is_sealed()) {
+            let keys = ring.get(&frame.key).ok_or_else(|| {
+                FrameError::new(DamageKind::Key, format!("is signed with the key `{}`, which was not given", frame.key))
+            })?;
+            if chain_hash(Some(&keys.chain), place.branch, frame, &payload) != frame.hash {
+                return Err(FrameError::new(DamageKind::Sealed, "its signature does not fit its content"));
+            }
         }
         Ok(payload)
     }

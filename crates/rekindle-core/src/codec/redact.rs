@@ -1,35 +1,65 @@
 //! Redaction: what must not be stored is taken out before anything is encoded.
 //!
 //! A value under an excluded key becomes `{"$redacted":"<key>"}`, so that a resume knows what
-//! to ask for again; a match of a pattern becomes `[redacted:<name>]`. Only content is looked
-//! at (items, values, arguments, texts), never ids or structure.
+//! to ask for again; a match of a pattern becomes `[redacted:<name>]`. Excluded keys are looked
+//! for everywhere, also in JSON inside a string, as tool calls have it; patterns in every text
+//! but ids and other structure. Everything else keeps its bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use memchr::{memchr, memchr2};
 use regex::Regex;
-use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 use crate::json::Json;
 
-/// The fields of records and headers that hold what users and models said.
-const CONTENT: &[&str] = &[
-    "items",
-    "value",
-    "arguments",
-    "content",
-    "error",
-    "prompt",
-    "default",
-    "metadata",
-    "title",
-    "description",
-    "reason",
-    "from",
-    "to",
-    "changes",
+/// The fields of records that are structure: a pattern must not touch them.
+const STRUCTURE: &[&str] = &[
+    "log",
+    "key",
+    "effect",
+    "effects",
+    "kind",
+    "name",
+    "version",
+    "arguments_hash",
+    "idempotency_key",
+    "policy",
+    "run",
+    "step",
+    "child",
+    "status",
+    "id",
+    "parent",
+    "source",
+    "trigger",
+    "type",
+    "fingerprint",
+    "checkpoints",
+    "checkpoint",
+    "wanted",
+    "used",
+    "continues",
+    "executor",
+    "durability",
+    "state",
+    "outcome",
+    "code",
+    "wait",
+    "digest",
+    "decision",
+    "message",
+    "mode",
+    "command",
+    "only_run",
+    "expected",
+    "actual",
+    "budget",
 ];
+
+/// How deeply JSON inside strings inside JSON is followed.
+const NESTED: usize = 4;
 
 /// What to take out.
 #[derive(Clone, Debug)]
@@ -72,141 +102,264 @@ impl Redaction {
         self.keys.contains(normal(key).as_ref())
     }
 
-    /// The payload without what must not be stored: the same bytes if there is nothing to do,
-    /// which is found out without parsing.
-    pub(super) fn payload<'a>(&self, payload: &'a [u8]) -> Result<Cow<'a, [u8]>> {
-        if !self.may_match(payload) {
-            return Ok(Cow::Borrowed(payload));
-        }
-        let wrong = |error| Error::invalid("the records cannot be searched for secrets").because(error);
-        let mut records: Vec<Map<String, Value>> = serde_json::from_slice(payload).map_err(wrong)?;
-        let mut changed = false;
-        for record in &mut records {
-            for (kind, body) in record.iter_mut() {
-                if let Value::Object(body) = body {
-                    changed |= self.body(kind, body);
-                }
-            }
-        }
-        if !changed {
-            return Ok(Cow::Borrowed(payload));
-        }
-        serde_json::to_vec(&records).map(Cow::Owned).map_err(wrong)
-    }
-
     /// A value without what must not be stored.
     pub fn value(&self, json: &Json) -> Result<Json> {
-        if !self.may_match(json.as_str().as_bytes()) {
-            return Ok(json.clone());
+        match self.bytes(json.as_str().as_bytes(), Level::Content, NESTED)? {
+            Cow::Borrowed(_) => Ok(json.clone()),
+            Cow::Owned(bytes) => Json::parse(String::from_utf8_lossy(&bytes)),
         }
-        let mut value = json.to_value()?;
-        Ok(if self.walk(&mut value) { Json::from(value) } else { json.clone() })
     }
 
     /// A text without what must not be stored.
     pub fn text(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        self.string(&mut text);
-        text
+        self.patterns.iter().fold(text.to_owned(), |text, (name, regex)| {
+            regex.replace_all(&text, regex::NoExpand(&format!("[redacted:{name}]"))).into_owned()
+        })
     }
 
-    fn body(&self, kind: &str, body: &mut Map<String, Value>) -> bool {
-        let mut changed = false;
-        // A register is a key with a value, spelt differently.
-        if kind == "register_set"
-            && let Some(key) =
-                body.get("key").and_then(Value::as_str).filter(|key| self.excludes(key)).map(str::to_owned)
-        {
-            changed |= replace(&key, body.get_mut("value"));
+    /// One record, as JSON, without what must not be stored: the same bytes if there is nothing
+    /// to do, which is found out without taking it apart.
+    pub(super) fn record<'a>(&self, record: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        self.bytes(record, Level::Record, NESTED)
+    }
+
+    fn bytes<'a>(&self, json: &'a [u8], level: Level, nested: usize) -> Result<Cow<'a, [u8]>> {
+        let nothing_to_do = self.keys.is_empty() || !self.may_hold_excluded_key(json);
+        if nothing_to_do && self.patterns.is_empty() {
+            return Ok(Cow::Borrowed(json));
         }
-        for (name, value) in body.iter_mut() {
-            if CONTENT.contains(&name.as_str()) {
-                changed |= self.walk(value);
-            }
-        }
-        changed
+        let mut copy =
+            Copying { redaction: self, json, at: 0, out: Vec::with_capacity(json.len()), changed: false, nested };
+        copy.value(level)?;
+        Ok(if copy.changed { Cow::Owned(copy.out) } else { Cow::Borrowed(json) })
     }
 
-    fn walk(&self, value: &mut Value) -> bool {
-        match value {
-            Value::Object(map) => map.iter_mut().fold(false, |changed, (key, value)| {
-                let here = if self.excludes(key) { replace(key, Some(value)) } else { self.walk(value) };
-                changed | here
-            }),
-            Value::Array(items) => items.iter_mut().fold(false, |changed, item| changed | self.walk(item)),
-            Value::String(text) => self.string(text),
-            _ => false,
-        }
-    }
-
-    fn string(&self, text: &mut String) -> bool {
-        let mut changed = false;
-        for (name, regex) in &self.patterns {
-            let marker = format!("[redacted:{name}]");
-            if let Cow::Owned(replaced) = regex.replace_all(text, regex::NoExpand(&marker)) {
-                *text = replaced;
-                changed = true;
-            }
-        }
-        changed
-    }
-
-    /// Whether it is worth parsing `json`: a pattern is configured, or an excluded key occurs.
-    fn may_match(&self, json: &[u8]) -> bool {
-        !self.patterns.is_empty() || (!self.keys.is_empty() && self.has_excluded_key(json))
-    }
-
-    /// Looks at object keys, and at the names of registers, without parsing the rest.
-    fn has_excluded_key(&self, json: &[u8]) -> bool {
+    /// Whether an excluded key may occur: as a key, as the name of a register, or in a string
+    /// that looks like JSON.
+    fn may_hold_excluded_key(&self, json: &[u8]) -> bool {
         let mut at = 0;
-        while let Some(start) = memchr::memchr(b'"', &json[at..]).map(|offset| at + offset) {
-            let mut end = start + 1;
-            let mut escaped = false;
-            loop {
-                match memchr::memchr2(b'"', b'\\', &json[end..]) {
-                    None => return false,
-                    Some(offset) if json[end + offset] == b'\\' => {
-                        escaped = true;
-                        end += offset + 2;
-                        if end > json.len() {
-                            return false;
-                        }
-                    }
-                    Some(offset) => {
-                        end += offset;
-                        break;
-                    }
-                }
-            }
-            let text = &json[start + 1..end];
-            // Short strings only: an excluded key is short, and a long text is not a key. An
-            // escape may hide a key, so it is not ruled out.
-            if text.len() <= 128
-                && let Ok(text) = std::str::from_utf8(text)
-                && ((escaped && next_is_colon(json, end + 1)) || self.excludes(text))
-            {
+        while let Some(start) = memchr(b'"', &json[at..]).map(|offset| at + offset) {
+            let (end, escaped) = string_end(json, start);
+            let text = &json[(start + 1).min(end)..end];
+            let suspicious = escaped && (may_be_json(text) || next_is_colon(json, end + 1));
+            if suspicious || std::str::from_utf8(text).is_ok_and(|text| text.len() <= 128 && self.excludes(text)) {
                 return true;
             }
-            at = end + 1;
+            at = (end + 1).min(json.len());
         }
         false
     }
 }
 
-fn next_is_colon(json: &[u8], at: usize) -> bool {
-    json[at..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
+/// Where the walk is: what stands here decides what patterns may touch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// `{"<kind>": body}`.
+    Record,
+    /// The body of a record.
+    Body,
+    /// What users, models and tools said.
+    Content,
+    /// Ids and other structure.
+    Structure,
 }
 
-/// Puts the marker in place of a value that is not one already.
-fn replace(key: &str, value: Option<&mut Value>) -> bool {
-    let marker = json!({ "$redacted": key });
-    match value {
-        Some(value) if *value != marker && !value.is_null() => {
-            *value = marker;
-            true
+/// Copies JSON byte for byte, except for what is taken out. The depth of what it is given was
+/// checked before, so it may recurse.
+struct Copying<'a> {
+    redaction: &'a Redaction,
+    json: &'a [u8],
+    at: usize,
+    out: Vec<u8>,
+    changed: bool,
+    nested: usize,
+}
+
+impl Copying<'_> {
+    fn value(&mut self, level: Level) -> Result<()> {
+        self.space();
+        match self.json.get(self.at) {
+            Some(b'{') => self.object(level),
+            Some(b'[') => self.array(level),
+            Some(b'"') => self.string(level),
+            Some(_) => {
+                let rest = &self.json[self.at..];
+                match rest.iter().position(|byte| b",]} \t\r\n".contains(byte)).unwrap_or(rest.len()) {
+                    0 => Err(cut_off()),
+                    len => {
+                        self.copy(len);
+                        Ok(())
+                    }
+                }
+            }
+            None => Err(cut_off()),
         }
-        _ => false,
     }
+
+    fn object(&mut self, level: Level) -> Result<()> {
+        self.copy(1);
+        // A register is a key with a value, spelt differently.
+        let mut register = None;
+        loop {
+            self.space();
+            match self.json.get(self.at) {
+                Some(b'}') => {
+                    self.copy(1);
+                    return Ok(());
+                }
+                Some(b',') => self.copy(1),
+                Some(b'"') => {
+                    let key = self.key()?;
+                    let excluded = match (level, key.as_str(), &register) {
+                        (Level::Body, "value", Some(name)) => Some(String::clone(name)),
+                        _ => self.redaction.excludes(&key).then(|| key.clone()),
+                    };
+                    if level == Level::Body && key == "key" {
+                        register = self.peek_string().filter(|name| self.redaction.excludes(name));
+                    }
+                    match excluded {
+                        Some(name) => self.take_out(&name)?,
+                        None => self.value(level.below(&key))?,
+                    }
+                }
+                _ => return Err(cut_off()),
+            }
+        }
+    }
+
+    fn array(&mut self, level: Level) -> Result<()> {
+        self.copy(1);
+        loop {
+            self.space();
+            match self.json.get(self.at) {
+                Some(b']') => {
+                    self.copy(1);
+                    return Ok(());
+                }
+                Some(b',') => self.copy(1),
+                Some(_) => self.value(level)?,
+                None => return Err(cut_off()),
+            }
+        }
+    }
+
+    /// A key and its colon, copied.
+    fn key(&mut self) -> Result<String> {
+        let key = self.peek_string().ok_or_else(cut_off)?;
+        let (end, _) = string_end(self.json, self.at);
+        self.copy(end + 1 - self.at);
+        self.space();
+        match self.json.get(self.at) {
+            Some(b':') => self.copy(1),
+            _ => return Err(cut_off()),
+        }
+        self.space();
+        Ok(key)
+    }
+
+    fn string(&mut self, level: Level) -> Result<()> {
+        let (end, escaped) = string_end(self.json, self.at);
+        let text = &self.json[(self.at + 1).min(end)..end];
+        let nested = escaped && self.nested > 0 && may_be_json(text);
+        let has_patterns = level == Level::Content && !self.redaction.patterns.is_empty();
+        if nested || has_patterns {
+            let original = self.peek_string().ok_or_else(cut_off)?;
+            let redacted = self.redacted(&original, nested, has_patterns)?;
+            if redacted != original {
+                serde_json::to_writer(&mut self.out, &redacted).map_err(|_| cut_off())?;
+                self.at = end + 1;
+                self.changed = true;
+                return Ok(());
+            }
+        }
+        self.copy((end + 1).min(self.json.len()) - self.at);
+        Ok(())
+    }
+
+    fn redacted(&self, text: &str, nested: bool, has_patterns: bool) -> Result<String> {
+        let mut text = Cow::Borrowed(text);
+        if nested && serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok() {
+            // Its depth was not checked: JSON in a string counts as one value.
+            if crate::json::depth(text.as_bytes()) > 100 {
+                return Ok("[redacted:too deep to search]".to_owned());
+            }
+            if let Cow::Owned(bytes) = self.redaction.bytes(text.as_bytes(), Level::Content, self.nested - 1)? {
+                text = Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
+            }
+        }
+        Ok(if has_patterns { self.redaction.text(&text) } else { text.into_owned() })
+    }
+
+    /// Puts the marker in place of the value that comes next.
+    fn take_out(&mut self, key: &str) -> Result<()> {
+        let start = self.out.len();
+        self.value(Level::Structure)?;
+        let marker = serde_json::json!({ "$redacted": key }).to_string();
+        if &self.out[start..] == b"null" || self.out[start..] == *marker.as_bytes() {
+            return Ok(());
+        }
+        self.changed = true;
+        self.out.truncate(start);
+        self.out.extend_from_slice(marker.as_bytes());
+        Ok(())
+    }
+
+    /// The string that begins here, decoded.
+    fn peek_string(&self) -> Option<String> {
+        let (end, _) = string_end(self.json, self.at);
+        serde_json::from_slice(self.json.get(self.at..=end)?).ok()
+    }
+
+    fn space(&mut self) {
+        let rest = &self.json[self.at..];
+        let len = rest.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(rest.len());
+        self.copy(len);
+    }
+
+    fn copy(&mut self, len: usize) {
+        let end = (self.at + len).min(self.json.len());
+        self.out.extend_from_slice(&self.json[self.at..end]);
+        self.at = end;
+    }
+}
+
+impl Level {
+    fn below(self, key: &str) -> Self {
+        match self {
+            Self::Record => Self::Body,
+            Self::Body if STRUCTURE.contains(&key) => Self::Structure,
+            Self::Body | Self::Content => Self::Content,
+            Self::Structure => Self::Structure,
+        }
+    }
+}
+
+fn cut_off() -> Error {
+    Error::invalid("the record cannot be searched for secrets")
+}
+
+/// The index of the quote that closes the string opened at `start`, or the end, and whether
+/// there is an escape in it.
+fn string_end(json: &[u8], start: usize) -> (usize, bool) {
+    let (mut at, mut escaped) = (start + 1, false);
+    while let Some(offset) = json.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += offset;
+        if json[at] == b'"' {
+            return (at, escaped);
+        }
+        escaped = true;
+        at += 2;
+    }
+    (json.len(), escaped)
+}
+
+/// Whether the raw content of a string may be an object or an array.
+fn may_be_json(text: &[u8]) -> bool {
+    text.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[\\".contains(byte))
+}
+
+fn next_is_colon(json: &[u8], at: usize) -> bool {
+    json.get(at..).and_then(|rest| rest.iter().find(|byte| !byte.is_ascii_whitespace())) == Some(&b':')
 }
 
 /// Lower case without separators.
@@ -223,36 +376,59 @@ mod tests {
     use super::*;
 
     fn check(redaction: &Redaction, input: &str, expected: &str) {
-        let output = redaction.payload(input.as_bytes()).unwrap();
+        let output = redaction.record(input.as_bytes()).unwrap();
         assert_eq!(std::str::from_utf8(&output).unwrap(), expected);
+        let again = redaction.record(&output).unwrap();
+        assert_eq!(again, output, "redacting twice changes nothing more");
     }
 
     #[test]
     fn excluded_keys_are_replaced_at_any_depth_and_spelling() {
         let redaction = Redaction::default();
         for key in ["api_key", "apiKey", "API-KEY", "api\\u005fkey"] {
-            let input = format!(r#"[{{"log_append":{{"log":"m","items":[{{"a":[{{"{key}":"sk-1"}}]}}]}}}}]"#);
-            let output = redaction.payload(input.as_bytes()).unwrap();
+            let input = format!(r#"{{"log_append":{{"log":"m","items":[{{"a":[{{"{key}":"sk-1"}}]}}]}}}}"#);
+            let output = redaction.record(input.as_bytes()).unwrap();
             let output = std::str::from_utf8(&output).unwrap();
             assert!(!output.contains("sk-1") && output.contains("$redacted"), "{output}");
         }
         check(
             &redaction,
-            r#"[{"register_set":{"key":"access_token","value":"t"}}]"#,
-            r#"[{"register_set":{"key":"access_token","value":{"$redacted":"access_token"}}}]"#,
+            r#"{"register_set":{"key":"access_token","value":["t"]}}"#,
+            r#"{"register_set":{"key":"access_token","value":{"$redacted":"access_token"}}}"#,
+        );
+        check(
+            &redaction,
+            r#"{"from_the_future":{"x":[{"credentials":{"a":1}}],"access-token":1}}"#,
+            r#"{"from_the_future":{"x":[{"credentials":{"$redacted":"credentials"}}],"access-token":{"$redacted":"access-token"}}}"#,
         );
     }
 
     #[test]
-    fn what_has_nothing_to_hide_keeps_its_bytes() {
-        let redaction = Redaction::default();
+    fn everything_else_keeps_its_bytes() {
+        check(
+            &Redaction::default(),
+            r#"{"log_append":{"log":"m","items":[{"id":123456789012345678901234567890, "b":1.50,"a":1e400,"api_key" : [1, 2] ,"z":"\u00e9"}]}}"#,
+            r#"{"log_append":{"log":"m","items":[{"id":123456789012345678901234567890, "b":1.50,"a":1e400,"api_key" : {"$redacted":"api_key"} ,"z":"\u00e9"}]}}"#,
+        );
         for input in [
-            r#"[{"log_append":{"log":"m","items":[{"text":"my api_key: is safe",  "n":1.50}]}}]"#,
-            r#"[{"log_append":{"log":"m","items":["api_key"]}}]"#,
-            r#"[{"register_set":{"key":"k","value":"a\"b"}}]"#,
+            r#"{"log_append":{"log":"m","items":[{"text":"my api_key: is safe",  "n":1.50}]}}"#,
+            r#"{"log_append":{"log":"m","items":["api_key",null,true,-1.5e3,[],{}]}}"#,
+            r#"{"register_set":{"key":"k","value":"a\"b"}}"#,
+            r#"{"register_set":{"key":"k","value":{"api_key":null}}}"#,
         ] {
-            check(&redaction, input, input);
+            check(&Redaction::default(), input, input);
         }
+    }
+
+    #[test]
+    fn json_inside_a_string_is_searched_too() {
+        check(
+            &Redaction::default(),
+            r#"{"log_append":{"log":"m","items":[{"arguments":"{\"url\":\"x\", \"api_key\":\"sk-1\"}"}]}}"#,
+            r#"{"log_append":{"log":"m","items":[{"arguments":"{\"url\":\"x\", \"api_key\":{\"$redacted\":\"api_key\"}}"}]}}"#,
+        );
+        let harmless = r#"{"log_append":{"log":"m","items":["{not json \"api_key\"", "[\"fine\"]"]}}"#;
+        check(&Redaction::default(), harmless, harmless);
     }
 
     #[test]
@@ -260,17 +436,19 @@ mod tests {
         let redaction = Redaction::none().with_pattern("token", r"tok_[a-z0-9]+").unwrap();
         check(
             &redaction,
-            r#"[{"effect_outcome":{"effect":"tok_id","attempt":1,"status":"ok","value":["x tok_abc y"]}}]"#,
-            r#"[{"effect_outcome":{"attempt":1,"effect":"tok_id","status":"ok","value":["x [redacted:token] y"]}}]"#,
+            r#"{"effect_outcome":{"effect":"tok_id","attempt":1,"status":"ok","value":["x tok_abc y",1.0],"later":"tok_x"}}"#,
+            r#"{"effect_outcome":{"effect":"tok_id","attempt":1,"status":"ok","value":["x [redacted:token] y",1.0],"later":"[redacted:token]"}}"#,
         );
         assert_eq!(redaction.text("tok_1"), "[redacted:token]");
         assert!(Redaction::none().with_pattern("x", "(").is_err());
     }
 
-    #[test]
-    fn redacting_twice_changes_nothing_more() {
-        let redaction = Redaction::default();
-        let once = redaction.payload(br#"[{"register_set":{"key":"k","value":{"api_key":1}}}]"#).unwrap().into_owned();
-        assert_eq!(redaction.payload(&once).unwrap(), once);
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>, text in "[\\[\\]{}\":,a-c\\\\ 0-9]{0,60}") {
+            let redaction = Redaction::default().with_pattern("a", "a+").unwrap();
+            let _ = redaction.record(&bytes);
+            let _ = redaction.record(text.as_bytes());
+        }
     }
 }

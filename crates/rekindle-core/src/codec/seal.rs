@@ -12,6 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::SessionKey;
 use crate::session::DamageKind;
 
+/// The bytes of a nonce.
+const NONCE: usize = 24;
+
 /// What the ciphertext of a frame is bound to: its header, its session and its branch.
 fn associated_data(place: Place<'_>, frame: &Frame) -> Vec<u8> {
     let mut data = Vec::with_capacity(256);
@@ -23,47 +26,56 @@ fn associated_data(place: Place<'_>, frame: &Frame) -> Vec<u8> {
     data
 }
 
-fn frame_nonce(keys: &DerivedKeys, frame: &Frame) -> XNonce {
-    let hash = blake3::keyed_hash(&keys.nonce, &frame.hash.0);
+/// The nonce of a message: a keyed hash of everything that is sealed and bound, so that it
+/// repeats only when the whole ciphertext does.
+fn synthetic_nonce(keys: &DerivedKeys, bound: &[u8], message: &[u8]) -> XNonce {
+    let mut hasher = blake3::Hasher::new_keyed(&keys.nonce);
+    hasher.update(&(bound.len() as u64).to_le_bytes()).update(bound).update(message);
     let mut nonce = XNonce::default();
-    nonce.copy_from_slice(&hash.as_bytes()[..24]);
+    nonce.copy_from_slice(&hasher.finalize().as_bytes()[..NONCE]);
     nonce
 }
 
-pub(super) fn seal(keys: &DerivedKeys, place: Place<'_>, frame: &Frame, plain: &[u8]) -> Result<Vec<u8>> {
+/// Nonce and ciphertext of a message.
+fn seal_bytes(keys: &DerivedKeys, bound: &[u8], message: &[u8]) -> Result<Vec<u8>> {
     let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    let aad = associated_data(place, frame);
-    cipher
-        .encrypt(&frame_nonce(keys, frame), Payload { msg: plain, aad: &aad })
-        .map_err(|_| Error::invalid("the payload is too large to encrypt"))
+    let nonce = synthetic_nonce(keys, bound, message);
+    let sealed = cipher
+        .encrypt(&nonce, Payload { msg: message, aad: bound })
+        .map_err(|_| Error::invalid("there is too much to encrypt at once"))?;
+    Ok([&nonce[..], &sealed].concat())
 }
 
+/// The message, if nonce and ciphertext are what [`seal_bytes`] made of it here.
+fn open_bytes(keys: &DerivedKeys, bound: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let (head, sealed) = sealed.split_at_checked(NONCE)?;
+    let mut nonce = XNonce::default();
+    nonce.copy_from_slice(head);
+    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
+    cipher.decrypt(&nonce, Payload { msg: sealed, aad: bound }).ok()
+}
+
+/// Seals the payload of a frame.
+pub(super) fn seal(keys: &DerivedKeys, place: Place<'_>, frame: &Frame, plain: &[u8]) -> Result<Vec<u8>> {
+    seal_bytes(keys, &associated_data(place, frame), plain)
+}
+
+/// Opens what [`seal`] sealed.
 pub(super) fn unseal(
     keys: &DerivedKeys,
     place: Place<'_>,
     frame: &Frame,
     sealed: &[u8],
 ) -> Result<Vec<u8>, FrameError> {
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    let aad = associated_data(place, frame);
-    cipher.decrypt(&frame_nonce(keys, frame), Payload { msg: sealed, aad: &aad }).map_err(|_| {
+    open_bytes(keys, &associated_data(place, frame), sealed).ok_or_else(|| {
         FrameError::new(DamageKind::Sealed, "does not open under its key: altered, moved or from another place")
     })
 }
 
 /// Seals a small text for a header: `<key id> <base64 of nonce and ciphertext>`.
 pub(super) fn seal_text(ring: &KeyRing, session: &SessionKey, plain: &[u8]) -> Result<String> {
-    let keys = ring.active();
-    let mut hasher = blake3::Hasher::new_keyed(&keys.nonce);
-    hasher.update(b"header").update(&text_binding(session)).update(plain);
-    let mut nonce = XNonce::default();
-    nonce.copy_from_slice(&hasher.finalize().as_bytes()[..24]);
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    let sealed = cipher
-        .encrypt(&nonce, Payload { msg: plain, aad: &text_binding(session) })
-        .map_err(|_| Error::invalid("the header is too large to encrypt"))?;
-    let encoded = STANDARD.encode([&nonce[..], &sealed].concat());
-    Ok(format!("{} {encoded}", ring.active_id()))
+    let sealed = seal_bytes(ring.active(), &text_binding(session), plain)?;
+    Ok(format!("{} {}", ring.active_id(), STANDARD.encode(sealed)))
 }
 
 /// Opens what [`seal_text`] sealed.
@@ -74,12 +86,8 @@ pub(super) fn open_text(ring: Option<&KeyRing>, session: &SessionKey, text: &str
         let message = format!("the header is encrypted with the key `{id}`, which was not given");
         Error::new(ErrorKind::KeyMissing { key: id.to_owned() }, message)
     })?;
-    let bytes = STANDARD.decode(encoded).map_err(|_| wrong())?;
-    let (head, sealed) = bytes.split_at_checked(24).ok_or_else(wrong)?;
-    let mut nonce = XNonce::default();
-    nonce.copy_from_slice(head);
-    let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
-    cipher.decrypt(&nonce, Payload { msg: sealed, aad: &text_binding(session) }).map_err(|_| wrong())
+    let sealed = STANDARD.decode(encoded).map_err(|_| wrong())?;
+    open_bytes(keys, &text_binding(session), &sealed).ok_or_else(wrong)
 }
 
 fn text_binding(session: &SessionKey) -> Vec<u8> {

@@ -107,6 +107,57 @@ fn keys_rotate_and_missing_ones_are_named() {
 }
 
 #[test]
+fn a_frame_that_names_an_unknown_key_is_not_taken_for_signed() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let plain = Codec::new().encode(place, stamp(), &records(9)).unwrap();
+    let forged = Frame { flags: KEYED, key: "nobody has it".into(), ..plain };
+    for codec in [Codec::new().with_signing(ring("s")), Codec::new().with_encryption(ring("e"))] {
+        assert_eq!(codec.decode(place, &forged).unwrap_err().kind, DamageKind::Key);
+        assert_eq!(codec.accepting_unprotected().decode(place, &forged).unwrap_err().kind, DamageKind::Key);
+    }
+}
+
+#[test]
+fn line_breaks_between_tokens_become_spaces() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let pretty = Json::parse("{\n  \"a\": [\r\n1, \"x\\ny\"]\n}").unwrap();
+    let record = RegisterSet::new(RegisterKey::new("k").unwrap(), pretty.clone()).into();
+    for codec in codecs() {
+        let frame = codec.encode(place, stamp(), std::slice::from_ref(&record)).unwrap();
+        let line = frame.to_line(None::<()>).unwrap();
+        assert_eq!(memchr::memchr_iter(b'\n', &line).collect::<Vec<_>>(), [line.len() - 1]);
+        let (read, _) = Frame::from_line::<()>(&line[..line.len() - 1]).unwrap();
+        let Record::RegisterSet(set) = &codec.decode(place, &read).unwrap().records[0] else { panic!("a register") };
+        assert_eq!(set.value.to_value().unwrap(), pretty.to_value().unwrap());
+    }
+}
+
+#[test]
+fn the_same_records_elsewhere_or_compressed_otherwise_have_another_nonce() {
+    let (here, there, main) = (session("a"), session("b"), BranchId::main());
+    let codec = |level| Codec::new().with_compression(0, level).with_encryption(ring("e"));
+    let frame =
+        |session, level| codec(level).encode(Place { session, branch: &main }, stamp(), &records(5_000)).unwrap();
+    let frames = [frame(&here, 1), frame(&there, 1), frame(&here, 19)];
+    assert!(frames.iter().all(|frame| frame.hash == frames[0].hash), "the chain does not care");
+    let nonces: std::collections::HashSet<_> = frames.iter().map(|frame| frame.payload[..24].to_vec()).collect();
+    assert_eq!(nonces.len(), 3);
+}
+
+#[test]
+fn redaction_never_makes_a_batch_unreadable() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let codec = Codec::new().with_limits(Limits::default().with_batch_bytes(20_000));
+    let items = Json::parse(format!("[{}]", vec![r#"{"api_key":1}"#; 1_000].join(","))).unwrap();
+    let record: Record = RegisterSet::new(RegisterKey::new("k").unwrap(), items).into();
+    let error = codec.encode(place, stamp(), &[record]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error:?}");
+}
+
+#[test]
 fn unprotected_frames_are_refused_once_a_key_is_set() {
     let (key, main) = (session("a"), BranchId::main());
     let place = Place { session: &key, branch: &main };
@@ -146,10 +197,12 @@ fn headers_are_redacted_sealed_and_bound_to_their_session() {
     let mut header = SessionHeader::new(session("a"));
     header.title = Some("secret plan".into());
     header.metadata.insert("api_key".into(), Json::from("sk-1"));
+    header.labels.insert("access-token".into(), "sk-1".into());
     let codec = Codec::new().with_encryption(ring("e"));
     header.genesis = codec.genesis(&header);
     let stored = codec.seal_header(&header).unwrap();
-    assert!(!serde_json::to_string(&stored).unwrap().contains("secret plan"));
+    let written = serde_json::to_string(&stored).unwrap();
+    assert!(!written.contains("secret plan") && !written.contains("sk-1"), "{written}");
     let opened = codec.open_header(stored.clone()).unwrap();
     assert_eq!(opened.title.as_deref(), Some("secret plan"));
     assert!(!opened.metadata["api_key"].as_str().contains("sk-1"));
@@ -157,8 +210,10 @@ fn headers_are_redacted_sealed_and_bound_to_their_session() {
     let moved = SessionHeader { key: session("b"), ..stored.clone() };
     assert_eq!(codec.open_header(moved).unwrap_err().code(), "RK0011");
     assert!(matches!(Codec::new().open_header(stored).unwrap_err().kind(), ErrorKind::KeyMissing { .. }));
-    let forged = SessionHeader { agent: Some("other".into()), ..opened };
+    let forged = SessionHeader { agent: Some("other".into()), ..opened.clone() };
     assert!(!codec.check_genesis(&forged));
+    let in_clear = SessionHeader { title: Some("forged".into()), sealed: None, ..opened };
+    assert_eq!(codec.open_header(in_clear).unwrap_err().code(), "RK0011");
 }
 
 proptest::proptest! {

@@ -148,7 +148,9 @@ impl Folding<'_> {
     fn record(&mut self, branch: &BranchId, seq: Seq, at: Timestamp, record: &Record) -> Result<()> {
         let position = || Position::new(branch.clone(), seq);
         self.state.apply(record).map_err(|error| error.on(self.session).at(position()))?;
-        if let Record::Checkpoint(checkpoint) = record {
+        if let Record::Checkpoint(checkpoint) = record
+            && !is_inexact(record)
+        {
             self.checkpoint =
                 Some(CheckpointInfo { checkpoint: checkpoint.clone(), position: position(), created_at: at });
         }
@@ -190,7 +192,24 @@ impl Journal {
     /// The state at a position; at the head of the current branch if none is given. Runs no
     /// user code.
     pub async fn load(&self, session: &SessionKey, at: Option<&Position>) -> Result<Restored> {
-        let info = self.open(session).await?;
+        let mut info = self.open(session).await?;
+        loop {
+            let error = match self.load_from(info.clone(), at).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => error,
+                other => return other,
+            };
+            // If somebody pruned meanwhile, what is missing was not lost but compacted.
+            let bases = |info: &SessionInfo| info.branches.iter().map(|branch| branch.base).collect::<Vec<_>>();
+            let now = self.open(session).await?;
+            if bases(&now) == bases(&info) {
+                return Err(error);
+            }
+            info = now;
+        }
+    }
+
+    async fn load_from(&self, info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
+        let session = &info.header.key.clone();
         let position = match at {
             Some(position) => position.clone(),
             None => {
@@ -294,7 +313,29 @@ impl Journal {
         let read = ReadFrames::all(session.clone(), branch.clone()).with_range(from, Seq::MAX).with_limit(limit);
         let page = self.store().read(&read).await?;
         let place = Place { session, branch };
-        Ok(page.slots.into_iter().map(|slot| self.entry(place, slot)).collect())
+        let mut before: Option<Head> = None;
+        let entries = page.slots.into_iter().map(|slot| {
+            let link = match (&slot, before.take()) {
+                (Slot::Whole(frame), Some(before)) => self.codec().check_link(place, frame, before, false),
+                _ => Ok(()),
+            };
+            if let Slot::Whole(frame) = &slot {
+                before = Some(Head { seq: frame.last, hash: frame.hash });
+            }
+            match link {
+                Ok(()) => self.entry(place, slot),
+                Err(damage) => Entry::Damaged(damage),
+            }
+        });
+        Ok(entries.collect())
+    }
+
+    fn batch(&self, place: Place<'_>, slot: Slot, on_damage: OnDamage) -> Result<Option<Batch>> {
+        match (self.entry(place, slot), on_damage) {
+            (Entry::Batch(batch), _) => Ok(Some(batch)),
+            (Entry::Damaged(_), OnDamage::PassOver) => Ok(None),
+            (Entry::Damaged(damage), OnDamage::Fail) => Err(damage.to_error(place.session)),
+        }
     }
 
     pub(super) fn entry(&self, place: Place<'_>, slot: Slot) -> Entry {
@@ -321,11 +362,11 @@ impl Journal {
             Some(position) => position.clone(),
             None => Position::new(info.current.clone(), info.current_branch()?.head.seq),
         };
-        let marks = self.checkpoint_marks(session).await?;
+        let marks = self.checkpoint_marks(session, OnDamage::PassOver).await?;
         let mut found = Vec::new();
         let mut skipping = before.is_some();
         for stretch in lineage(&info, &position)?.iter().rev() {
-            for mut candidate in self.checkpoints_of(session, stretch).await? {
+            for mut candidate in self.checkpoints_of(session, stretch, OnDamage::PassOver).await? {
                 let id = &candidate.checkpoint.id;
                 if skipping {
                     skipping = before != Some(id);
@@ -347,13 +388,13 @@ impl Journal {
     /// A checkpoint by id, on whatever branch it is.
     pub async fn checkpoint(&self, session: &SessionKey, id: &CheckpointId) -> Result<CheckpointInfo> {
         let info = self.open(session).await?;
-        let marks = self.checkpoint_marks(session).await?;
+        let marks = self.checkpoint_marks(session, OnDamage::PassOver).await?;
         if !marks.removed.contains(id) {
             for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
                 let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
                 let stretch =
                     Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
-                let found = self.checkpoints_of(session, &stretch).await?;
+                let found = self.checkpoints_of(session, &stretch, OnDamage::PassOver).await?;
                 if let Some(mut found) = found.into_iter().find(|found| found.checkpoint.id == *id) {
                     marks.apply(&mut found.checkpoint);
                     return Ok(found);
@@ -365,16 +406,25 @@ impl Journal {
 
     /// The newest checkpoint after a step, on the line of history that leads to a position; of
     /// the current branch without one.
-    pub async fn checkpoint_at_step(&self, session: &SessionKey, at: Option<&Position>, step: u64) -> Result<CheckpointInfo> {
+    pub async fn checkpoint_at_step(
+        &self,
+        session: &SessionKey,
+        at: Option<&Position>,
+        step: u64,
+    ) -> Result<CheckpointInfo> {
         let found = self.checkpoints(session, at, None, usize::MAX).await?;
         found.into_iter().find(|found| found.checkpoint.step == step).ok_or_else(|| {
             Error::not_found(format!("there is no checkpoint after step {step}")).during("find checkpoint").on(session)
         })
     }
 
-    /// The checkpoints of one stretch, newest first, removed ones included; damaged batches are
-    /// passed over, `verify` lists them.
-    pub(super) async fn checkpoints_of(&self, session: &SessionKey, stretch: &Stretch) -> Result<Vec<CheckpointInfo>> {
+    /// The checkpoints of one stretch, newest first, removed ones included.
+    pub(super) async fn checkpoints_of(
+        &self,
+        session: &SessionKey,
+        stretch: &Stretch,
+        on_damage: OnDamage,
+    ) -> Result<Vec<CheckpointInfo>> {
         let mut found = Vec::new();
         let all = ReadFrames::all(session.clone(), stretch.branch.clone()).with_marks(Marks::CHECKPOINT);
         let read = all.clone().with_range(stretch.from, stretch.through).with_newest_first();
@@ -382,7 +432,7 @@ impl Journal {
         self.store()
             .read_pages(&read, &mut |slots| {
                 for slot in slots {
-                    if let Entry::Batch(batch) = self.entry(place, slot) {
+                    if let Some(batch) = self.batch(place, slot, on_damage)? {
                         let wanted = |seq: Seq| seq >= stretch.from && seq <= stretch.through;
                         let here = batch.numbered().filter(|(seq, _)| wanted(*seq));
                         found.extend(
@@ -396,7 +446,7 @@ impl Journal {
             .await?;
         if let Some(base) = stretch.base {
             for slot in self.store().read_all(&all.with_base()).await?.into_iter().rev() {
-                if let Entry::Batch(batch) = self.entry(place, slot) {
+                if let Some(batch) = self.batch(place, slot, on_damage)? {
                     let here = batch.records.iter().filter(|record| !is_inexact(record));
                     found.extend(
                         here.filter_map(|record| checkpoint_at(&stretch.branch, base.seq, batch.at, record))
@@ -409,12 +459,12 @@ impl Journal {
     }
 
     /// What was said about checkpoints after they were made.
-    pub(super) async fn checkpoint_marks(&self, session: &SessionKey) -> Result<CheckpointMarks> {
+    pub(super) async fn checkpoint_marks(&self, session: &SessionKey, on_damage: OnDamage) -> Result<CheckpointMarks> {
         let mut marks = CheckpointMarks::default();
         let read = ReadFrames::all(session.clone(), BranchId::inbox()).with_marks(Marks::CHECKPOINT);
         let inbox = BranchId::inbox();
         for slot in self.store().read_all(&read).await? {
-            let Entry::Batch(batch) = self.entry(Place { session, branch: &inbox }, slot) else { continue };
+            let Some(batch) = self.batch(Place { session, branch: &inbox }, slot, on_damage)? else { continue };
             for record in batch.records {
                 match record {
                     Record::CheckpointRemoved(removed) => marks.removed.extend(removed.checkpoints),
@@ -469,6 +519,15 @@ fn is_inexact(record: &Record) -> bool {
     matches!(record, Record::Checkpoint(checkpoint) if checkpoint.extra.contains_key(INEXACT))
 }
 
+/// What to do about batches that cannot be read while looking for checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnDamage {
+    /// Pass over them: somebody wants to see what is left. `verify` lists them.
+    PassOver,
+    /// Fail: something is to be removed, and what cannot be read may protect it.
+    Fail,
+}
+
 /// What was said about checkpoints after they were made.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointMarks {
@@ -477,6 +536,11 @@ pub(super) struct CheckpointMarks {
 }
 
 impl CheckpointMarks {
+    /// Whether somebody pinned it after it was made.
+    pub(super) fn is_pinned(&self, id: &CheckpointId) -> bool {
+        self.marked.get(id).is_some_and(|(pinned, _)| *pinned == Some(true))
+    }
+
     pub(super) fn apply(&self, checkpoint: &mut Checkpoint) {
         if let Some((pinned, tags)) = self.marked.get(&checkpoint.id) {
             checkpoint.pinned = pinned.unwrap_or(checkpoint.pinned);

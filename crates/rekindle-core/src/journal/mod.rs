@@ -16,9 +16,9 @@ pub use verify::VerifyReport;
 use crate::codec::{Codec, Place, Stamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, IdSource, SessionKey};
-use crate::position::{Epoch, Head, Position};
+use crate::position::{Epoch, Head, Position, Seq};
 use crate::record::{Record, SessionDescribed};
-use crate::session::{BranchInfo, SessionHeader, SessionInfo, SessionPage, SessionQuery};
+use crate::session::{BranchInfo, Damage, DamageKind, SessionHeader, SessionInfo, SessionPage, SessionQuery};
 use crate::status::Status;
 use crate::store::{Append, Appended, Fork, NewSession, Removal, Removed, Store};
 use crate::time::Clock;
@@ -102,8 +102,9 @@ impl Journal {
 
     /// Creates a session; `AlreadyExists` if it is there.
     pub async fn create(&self, header: SessionHeader) -> Result<SessionInfo> {
-        let header =
-            SessionHeader { genesis: self.codec.genesis(&header), sealed: None, imported_from: None, ..header };
+        let incarnation = format!("{:032x}", u128::from_be_bytes(self.ids.nonce()));
+        let mut header = SessionHeader { incarnation, sealed: None, imported_from: None, ..header };
+        header.genesis = self.codec.genesis(&header);
         let stored = self.codec.seal_header(&header).map_err(|error| error.during("create"))?;
         let mut info = self.store.create(&NewSession::new(stored)).await?;
         info.header = header;
@@ -113,7 +114,7 @@ impl Journal {
     /// Opens a session; `NotFound` if there is none. A typo never makes an empty session.
     pub async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
         let info = self.store.open(session).await?;
-        self.opened(info)
+        Ok(self.opened(info))
     }
 
     /// Opens a session, or creates it if there is none.
@@ -137,7 +138,7 @@ impl Journal {
         let text = query.text.clone().filter(|_| self.codec.encrypts());
         let Some(text) = text else {
             let mut page = self.store.list(query).await?;
-            page.sessions = page.sessions.into_iter().map(|info| self.opened(info)).collect::<Result<_>>()?;
+            page.sessions = page.sessions.into_iter().map(|info| self.opened(info)).collect();
             return Ok(page);
         };
         let mut inner = SessionQuery { text: None, after: None, total: false, limit: 500, ..query.clone() };
@@ -145,7 +146,7 @@ impl Journal {
         loop {
             let page = self.store.list(&inner).await?;
             for info in page.sessions {
-                let info = self.opened(info)?;
+                let info = self.opened(info);
                 if info.header.matches_text(&text) {
                     matching.push(info);
                 }
@@ -179,7 +180,8 @@ impl Journal {
     }
 
     /// Appends records to the session's inbox, whoever runs it. Others may do so at the same
-    /// time; this finds its place behind them.
+    /// time; this finds its place behind them. If it fails, it may have happened: send the same
+    /// message id again, which counts once.
     pub async fn send(&self, session: &SessionKey, records: &[Record]) -> Result<Position> {
         let append = |info: &SessionInfo| self.prepare(&inbox_target(info)?, records);
         self.append_to_inbox(session, append).await.map_err(|error| error.during("send"))
@@ -209,8 +211,31 @@ impl Journal {
     pub async fn fork(&self, session: &SessionKey, from: &Position, branch: BranchId) -> Result<BranchInfo> {
         let info = self.store.open(session).await?;
         let from = load::owner_of(&info, from)?;
+        // Forked before: the answer stays the same even if the parent was pruned since.
+        let same = |info: &&BranchInfo| info.branch == branch && info.parent.as_ref() == Some(&from);
+        if let Some(existing) = info.branches.iter().find(same) {
+            return Ok(existing.clone());
+        }
         let hash = self.hash_at(&info, &from).await.map_err(|error| error.during("fork"))?;
         self.store.fork(&Fork { session: session.clone(), branch, from, hash, base: None }).await
+    }
+
+    /// Checks that a branch is as the caller saw it; `Stale` says what is different.
+    pub async fn check_seen(&self, session: &SessionKey, branch: &BranchId, seen: Head) -> Result<()> {
+        let info = self.store.open(session).await?;
+        let head = info.branch(branch)?.head;
+        if head == seen {
+            return Ok(());
+        }
+        let position = Position::new(branch.clone(), seen.seq);
+        let message = match self.hash_at(&info, &position).await {
+            Ok(hash) if hash == seen.hash => {
+                format!("{} records were appended behind record {}", head.seq.0 - seen.seq.0, seen.seq)
+            }
+            Ok(_) => format!("history up to record {} is not what was seen", seen.seq),
+            Err(_) => format!("record {} is not there any more; the branch ends at {}", seen.seq, head.seq),
+        };
+        Err(Error::new(ErrorKind::Stale, message).during("check").on(session).at(position))
     }
 
     /// Removes a session and everything in it, unless somebody runs it.
@@ -237,9 +262,20 @@ impl Journal {
         Err(Error::new(ErrorKind::StoreUnavailable, message).on(session))
     }
 
-    fn opened(&self, mut info: SessionInfo) -> Result<SessionInfo> {
-        info.header = self.codec.open_header(info.header)?;
-        Ok(info)
+    /// The session with its header opened. One whose header cannot be opened is still listed and
+    /// its records can still be tried, so that is damage and not an error.
+    fn opened(&self, mut info: SessionInfo) -> SessionInfo {
+        match self.codec.open_header(info.header.clone()) {
+            Ok(header) => info.header = header,
+            Err(error) => info.damage.push(Damage {
+                kind: DamageKind::Header,
+                branch: BranchId::main(),
+                first: Seq(1),
+                last: Seq(1),
+                detail: error.message().to_owned(),
+            }),
+        }
+        info
     }
 }
 

@@ -8,17 +8,18 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Journal;
-use super::load::{CheckpointMarks, INEXACT, Stretch, lineage};
+use super::load::{CheckpointMarks, INEXACT, OnDamage, Stretch, lineage};
 use crate::codec::{Batch, Place};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CheckpointId, Namespace, SessionKey};
+use crate::id::{BranchId, CheckpointId, Namespace, SessionKey};
 use crate::position::{Epoch, Head, Position, Seq};
 use crate::record::{CheckpointRemoved, Record};
-use crate::retention::{BranchFacts, CheckpointFacts, Policy, PrunePlan, Reason, Trim, plan};
+use crate::retention::{BranchFacts, CheckpointFacts, ForkFacts, Policy, PrunePlan, Reason, Trim, plan};
 use crate::session::{BranchInfo, SessionInfo, SessionQuery};
 use crate::state::compact;
 use crate::status::Status;
-use crate::store::{Base, ReadFrames, Removal, Removed, Slot, StoreExt as _};
+use crate::store::{Base, Lease, ReadFrames, Removal, Removed, Slot, StoreExt as _};
+use crate::time::Timestamp;
 
 /// The parts of a base are about this large.
 const BASE_PART_BYTES: usize = 1 << 20;
@@ -39,35 +40,38 @@ pub struct DeletePlan {
     pub delete: Vec<SessionKey>,
     /// Sessions that stay although they are old.
     pub protected: Vec<(SessionKey, Reason)>,
+    /// What changed at this time or later is not old.
+    pub inactive_since: Timestamp,
 }
 
 impl Journal {
-    /// What `policy` would remove from a session. Changes nothing. `fence` is the caller's own
-    /// lease, if it holds one.
-    pub async fn plan_prune(&self, session: &SessionKey, policy: &Policy, fence: Option<Epoch>) -> Result<PrunePlan> {
+    /// What `policy` would remove from a session. Changes nothing. `own` is the caller's lease, if
+    /// it holds one: what others run is left alone.
+    pub async fn plan_prune(&self, session: &SessionKey, policy: &Policy, own: Option<&Lease>) -> Result<PrunePlan> {
         let info = self.open(session).await?;
-        let marks = self.checkpoint_marks(session).await?;
+        let marks = self.checkpoint_marks(session, OnDamage::Fail).await?;
         let mut branches = Vec::new();
         for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
-            branches.push(self.branch_facts(&info, branch, &marks, fence).await?);
+            branches.push(self.branch_facts(&info, branch, &marks, fence_of(own, &branch.branch)).await?);
         }
         Ok(plan(policy, &branches, self.clock().now()))
     }
 
     /// Carries out a plan: the checkpoints go first, then the history nothing needs any more.
-    pub async fn apply_prune(
-        &self,
-        session: &SessionKey,
-        plan: PrunePlan,
-        fence: Option<Epoch>,
-    ) -> Result<PruneResult> {
+    pub async fn apply_prune(&self, session: &SessionKey, plan: PrunePlan, own: Option<&Lease>) -> Result<PruneResult> {
         let ids: Vec<_> = plan.remove.iter().map(|planned| planned.checkpoint.clone()).collect();
+        let marks = self.checkpoint_marks(session, OnDamage::Fail).await?;
+        if let Some(pinned) = ids.iter().find(|id| marks.is_pinned(id)) {
+            let message = format!("checkpoint `{pinned}` was pinned since the plan was made");
+            return Err(Error::new(ErrorKind::Stale, message).during("prune").on(session).hint("plan again"));
+        }
         if !ids.is_empty() {
             self.send(session, &[CheckpointRemoved::new(ids, "retention").into()]).await?;
         }
         let mut removed = Removed::default();
         for trim in &plan.trims {
             let base = self.compacted(session, trim).await?;
+            let fence = fence_of(own, &trim.branch);
             let removal = Removal::History { session: session.clone(), branch: trim.branch.clone(), base, fence };
             let freed = self.store().remove(&removal).await?;
             removed.frames += freed.frames;
@@ -104,11 +108,12 @@ impl Journal {
     /// Which sessions of a namespace were inactive for `threshold` or longer. Changes nothing.
     pub async fn plan_delete_inactive(&self, namespace: &Namespace, threshold: Duration) -> Result<DeletePlan> {
         let mut query = SessionQuery::new(namespace.clone()).with_limit(500);
-        query.updated_before = Some(self.clock().now().minus(threshold));
-        let mut plan = DeletePlan::default();
+        let inactive_since = self.clock().now().minus(threshold);
+        query.updated_before = Some(inactive_since);
+        let mut plan = DeletePlan { inactive_since, ..DeletePlan::default() };
         for info in self.store().list_all(&query).await? {
             let key = info.header.key.clone();
-            match self.reason_against_deleting(&info).await? {
+            match self.reason_against_deleting(&info, inactive_since).await? {
                 Some(reason) => plan.protected.push((key, reason)),
                 None => plan.delete.push(key),
             }
@@ -118,9 +123,19 @@ impl Journal {
 
     /// Deletes the sessions of a plan; those that came to life since stay.
     pub async fn apply_delete(&self, plan: DeletePlan) -> Result<(DeletePlan, Removed)> {
-        let mut done = DeletePlan { delete: Vec::new(), protected: plan.protected };
+        let mut done =
+            DeletePlan { delete: Vec::new(), protected: plan.protected, inactive_since: plan.inactive_since };
         let mut total = Removed::default();
         for session in plan.delete {
+            // What happened since the plan was made counts too.
+            let info = match self.open(&session).await {
+                Err(error) if *error.kind() == ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            if let Some(reason) = self.reason_against_deleting(&info, plan.inactive_since).await? {
+                done.protected.push((session, reason));
+                continue;
+            }
             match self.clear_session(&session).await {
                 Ok(removed) => {
                     total.frames += removed.frames;
@@ -134,7 +149,10 @@ impl Journal {
         Ok((done, total))
     }
 
-    async fn reason_against_deleting(&self, info: &SessionInfo) -> Result<Option<Reason>> {
+    async fn reason_against_deleting(&self, info: &SessionInfo, since: Timestamp) -> Result<Option<Reason>> {
+        if info.updated_at() >= since {
+            return Ok(Some(Reason::Active));
+        }
         if info.live_lease().is_some() {
             return Ok(Some(Reason::Leased));
         }
@@ -146,9 +164,9 @@ impl Journal {
         if statuses.into_iter().any(Status::is_unfinished) {
             return Ok(Some(Reason::UnfinishedRun));
         }
-        let marks = self.checkpoint_marks(&info.header.key).await?;
+        let marks = self.checkpoint_marks(&info.header.key, OnDamage::Fail).await?;
         for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
-            let found = self.checkpoints_of(&info.header.key, &own_stretch(branch)).await?;
+            let found = self.checkpoints_of(&info.header.key, &own_stretch(branch), OnDamage::Fail).await?;
             for mut candidate in found {
                 marks.apply(&mut candidate.checkpoint);
                 if candidate.checkpoint.pinned && !marks.removed.contains(&candidate.checkpoint.id) {
@@ -169,8 +187,9 @@ impl Journal {
         let session = &info.header.key;
         let stretch = own_stretch(branch);
         let ends = self.batch_ends(session, &stretch).await?;
+        let total = ends.last().map_or(0, |(_, bytes)| *bytes);
         let mut checkpoints = Vec::new();
-        for mut found in self.checkpoints_of(session, &stretch).await?.into_iter().rev() {
+        for mut found in self.checkpoints_of(session, &stretch, OnDamage::Fail).await?.into_iter().rev() {
             if marks.removed.contains(&found.checkpoint.id) {
                 continue;
             }
@@ -181,7 +200,7 @@ impl Journal {
                 seq,
                 trim_to: after.checked_sub(1).map_or(Seq::ZERO, |index| ends[index].0),
                 at: found.created_at,
-                bytes_since: ends[after..].iter().map(|(_, bytes)| bytes).sum(),
+                bytes_since: after.checked_sub(1).map_or(total, |index| total - ends[index].1),
                 clean: found.checkpoint.clean,
                 pinned: found.checkpoint.pinned,
                 tags: found.checkpoint.tags,
@@ -189,10 +208,13 @@ impl Journal {
                 id: found.checkpoint.id,
             });
         }
-        // A fork inside a batch needs the whole batch, so history before that batch may go.
+        let trim_to = |seq: Seq| match ends.partition_point(|(end, _)| *end <= seq) {
+            0 => Seq::ZERO,
+            after => ends[after - 1].0,
+        };
         let forks = info.forks_of(&branch.branch).filter(|(fork, _)| fork.base.is_none());
-        let forks =
-            forks.map(|(_, seq)| ends.iter().rev().map(|(end, _)| *end).find(|end| *end <= seq).unwrap_or(Seq::ZERO));
+        // A fork inside a batch needs the whole batch, so history before that batch may go.
+        let forks = forks.map(|(_, seq)| ForkFacts { seq, trim_to: trim_to(seq) });
         let unfinished = branch.status_at(info.observed_at).is_unfinished();
         let position = Position::new(branch.branch.clone(), branch.head.seq);
         let unfinished_run = match unfinished {
@@ -210,16 +232,18 @@ impl Journal {
         })
     }
 
-    /// The last records of a stretch's batches, with their bytes, oldest first.
+    /// The last records of a stretch's batches, each with the bytes up to it, oldest first.
     async fn batch_ends(&self, session: &SessionKey, stretch: &Stretch) -> Result<Vec<(Seq, u64)>> {
         let mut ends: Vec<(Seq, u64)> = stretch.base.map(|base| (base.seq, 0)).into_iter().collect();
         let read = ReadFrames::all(session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);
         self.store()
             .read_pages(&read, &mut |slots| {
-                ends.extend(slots.iter().filter_map(|slot| match slot {
-                    Slot::Whole(frame) => Some((frame.last, frame.stored_len() as u64)),
-                    Slot::Damaged(_) => None,
-                }));
+                for slot in slots {
+                    if let Slot::Whole(frame) = slot {
+                        let before = ends.last().map_or(0, |(_, bytes)| *bytes);
+                        ends.push((frame.last, before + frame.stored_len() as u64));
+                    }
+                }
                 Ok(ControlFlow::Continue(()))
             })
             .await?;
@@ -231,65 +255,92 @@ impl Journal {
     async fn compacted(&self, session: &SessionKey, trim: &Trim) -> Result<Base> {
         let info = self.open(session).await?;
         let position = Position::new(trim.branch.clone(), trim.through);
-        let head = self.load(session, Some(&position)).await?.head;
-        let mut records = Vec::new();
+        let restored = self.load(session, Some(&position)).await?;
+        // The base is as old as what it stands for, so that a checkpoint in it keeps its age.
+        let mut past = Past { records: Vec::new(), at: info.created_at, end: Seq::ZERO };
         for stretch in lineage(&info, &position)? {
             if let Some(base) = stretch.base {
                 let place = Place { session, branch: &stretch.branch };
                 for frame in self.read_base(session, &stretch.branch, base).await? {
                     let batch = self.codec().decode(place, &frame).map_err(|damage| damage.to_error(session))?;
-                    records.extend(batch.records);
+                    past.records.extend(batch.records);
+                    (past.at, past.end) = (batch.at, base.seq);
                 }
             }
-            records.extend(self.records_of(session, &stretch).await?);
+            self.collect(session, &stretch, &mut past).await?;
         }
-        let ends_with_checkpoint = matches!(records.last(), Some(Record::Checkpoint(_)));
-        let mut records = compact(records)?;
+        if past.end != trim.through {
+            let message = format!("history can be cut only between batches, and {position} is inside one");
+            return Err(Error::invalid(message).during("prune").on(session).at(position));
+        }
+        let ends_with_checkpoint = matches!(past.records.last(), Some(Record::Checkpoint(_)));
+        let mut records = compact(past.records)?;
         if !ends_with_checkpoint {
             records.iter_mut().for_each(mark_as_inexact);
         }
-        self.encode_base(session, trim, head, &records)
+        self.encode_base(session, trim, (restored.head, restored.state.status()), past.at, &records)
     }
 
-    async fn records_of(&self, session: &SessionKey, stretch: &Stretch) -> Result<Vec<Record>> {
-        let mut records = Vec::new();
+    /// Adds the records of a stretch, checking every hash: what is compacted cannot be checked
+    /// any more.
+    async fn collect(&self, session: &SessionKey, stretch: &Stretch, past: &mut Past) -> Result<()> {
         let place = Place { session, branch: &stretch.branch };
         let read = ReadFrames::all(session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);
         self.store()
             .read_pages(&read, &mut |slots| {
                 for slot in slots {
-                    let batch: Batch = match slot {
-                        Slot::Whole(frame) => self.codec().decode(place, &frame),
-                        Slot::Damaged(damage) => Err(damage),
-                    }
-                    .map_err(|damage| damage.to_error(session))?;
-                    let Batch { first, records: own, .. } = batch;
-                    let count = (stretch.through.0 + 1).saturating_sub(first.0);
-                    records.extend(own.into_iter().take(usize::try_from(count).unwrap_or(usize::MAX)));
+                    let frame = match slot {
+                        Slot::Whole(frame) => frame,
+                        Slot::Damaged(damage) => return Err(damage.to_error(session)),
+                    };
+                    let before = Head { seq: frame.first.previous(), hash: frame.prev };
+                    let checked = self.codec().check_link(place, &frame, before, true);
+                    let batch = checked.and_then(|()| self.codec().decode(place, &frame));
+                    let Batch { first, last, at, records, .. } = batch.map_err(|damage| damage.to_error(session))?;
+                    let wanted = (stretch.through.0 + 1).saturating_sub(first.0);
+                    past.records.extend(records.into_iter().take(usize::try_from(wanted).unwrap_or(usize::MAX)));
+                    (past.at, past.end) = (at, last);
                 }
                 Ok(ControlFlow::Continue(()))
             })
-            .await?;
-        Ok(records)
+            .await
     }
 
-    fn encode_base(&self, session: &SessionKey, trim: &Trim, head: Head, records: &[Record]) -> Result<Base> {
+    fn encode_base(
+        &self,
+        session: &SessionKey,
+        trim: &Trim,
+        (head, status): (Head, Status),
+        at: Timestamp,
+        records: &[Record],
+    ) -> Result<Base> {
         let place = Place { session, branch: &trim.branch };
         let mut parts: Vec<&[Record]> = Vec::new();
+        let part_bytes = BASE_PART_BYTES.min(self.codec().limits().batch_bytes / 4);
         let (mut start, mut size) = (0, 0);
         for (index, record) in records.iter().enumerate() {
             size += serde_json::to_vec(record).map_or(0, |bytes| bytes.len());
-            if size >= BASE_PART_BYTES || index + 1 - start >= self.codec().limits().batch_records {
+            if size >= part_bytes || index + 1 - start >= self.codec().limits().batch_records {
                 parts.push(&records[start..=index]);
                 (start, size) = (index + 1, 0);
             }
         }
-        if start < records.len() {
+        // Even if nothing is left of the past, one part says so.
+        if start < records.len() || parts.is_empty() {
             parts.push(&records[start..]);
         }
-        let frames = self.codec().encode_base(place, head, self.clock().now(), &parts)?;
-        Ok(Base { head, frames })
+        let frames = self.codec().encode_base(place, head, at, &parts)?;
+        Ok(Base { head, status, frames })
     }
+}
+
+/// The past of a position, collected to be compacted.
+struct Past {
+    records: Vec<Record>,
+    /// When its last batch was committed.
+    at: Timestamp,
+    /// Where its last batch ends.
+    end: Seq,
 }
 
 /// A checkpoint that stays in a base only to be named as the last one: the base stands for a
@@ -298,6 +349,11 @@ fn mark_as_inexact(record: &mut Record) {
     if let Record::Checkpoint(checkpoint) = record {
         checkpoint.extra.insert(INEXACT.into(), true.into());
     }
+}
+
+/// The epoch of the caller's lease, if it is the lease of that branch.
+fn fence_of(own: Option<&Lease>, branch: &BranchId) -> Option<Epoch> {
+    own.filter(|lease| lease.branch == *branch).map(|lease| lease.info.epoch)
 }
 
 fn own_stretch(branch: &BranchInfo) -> Stretch {

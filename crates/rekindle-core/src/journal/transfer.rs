@@ -6,7 +6,7 @@
 //! the frames again under the importing codec's keys, and where both have the same keys (or
 //! none) arrives at the same hashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -37,6 +37,9 @@ const APPEND_BYTES: usize = 1 << 20;
 pub struct ImportOptions {
     /// Another name for the session.
     pub rename: Option<SessionKey>,
+    /// Also takes frames that are signed with a key this journal does not have. They are signed
+    /// anew: whatever the file says becomes the truth.
+    pub accept_unverified: bool,
 }
 
 /// What an export or import moved.
@@ -98,12 +101,26 @@ impl Journal {
         };
         output.line(object_to_line(&head)).map_err(context)?;
         for branch in &head.session.branches {
-            if branch.base.is_some() {
-                let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_base();
-                self.export_frames(&read, &mut output).await.map_err(context)?;
+            let read = ReadFrames::all(session.clone(), branch.branch.clone());
+            let start = match (branch.base, &branch.parent) {
+                (Some(base), _) => {
+                    self.read_base(session, &branch.branch, base).await.map_err(context)?;
+                    let start = Head { seq: Seq::ZERO, hash: base.hash };
+                    self.export_frames(&read.clone().with_base(), start, &mut output).await.map_err(context)?;
+                    base
+                }
+                (None, Some(parent)) => {
+                    Head { seq: parent.seq, hash: self.hash_at(&head.session, parent).await.map_err(context)? }
+                }
+                (None, None) => Head { seq: Seq::ZERO, hash: head.session.header.genesis },
+            };
+            let read = read.with_range(Seq(1), branch.head.seq);
+            let end = self.export_frames(&read, start, &mut output).await.map_err(context)?;
+            if end != branch.head {
+                let message =
+                    format!("branch `{}` ends at record {}, not at {}", branch.branch, end.seq, branch.head.seq);
+                return Err(context(Error::corrupt(message)));
             }
-            let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_range(Seq(1), branch.head.seq);
-            self.export_frames(&read, &mut output).await.map_err(context)?;
         }
         let end = ExportEnd { end: true, frames: output.frames, hash: Hash(*output.hasher.finalize().as_bytes()) };
         output.line(object_to_line(&end)).map_err(context)?;
@@ -114,22 +131,30 @@ impl Journal {
         Ok(Transferred { session: session.clone(), frames: end.frames, same_hashes: true })
     }
 
-    async fn export_frames(&self, read: &ReadFrames, output: &mut Output<'_>) -> Result<()> {
+    /// Writes frames behind `before`, checking every link and every hash, and gives where they end.
+    async fn export_frames(&self, read: &ReadFrames, mut before: Head, output: &mut Output<'_>) -> Result<Head> {
         let place = Place { session: &read.session, branch: &read.branch };
+        let through = read.through;
         self.store()
             .read_pages(read, &mut |slots| {
                 for slot in slots {
                     let frame = match slot {
-                        Slot::Whole(frame) => self.codec().plain_frame(place, &frame),
+                        Slot::Whole(frame) if frame.first > through => continue,
+                        Slot::Whole(frame) => self
+                            .codec()
+                            .check_link(place, &frame, before, true)
+                            .and_then(|()| self.codec().plain_frame(place, &frame)),
                         Slot::Damaged(damage) => Err(damage),
                     };
                     let frame = frame.map_err(|damage| damage.to_error(place.session))?;
+                    before = Head { seq: frame.last, hash: frame.hash };
                     output.frames += 1;
                     output.line(frame.to_line(Some(FrameOf { branch: read.branch.clone() })))?;
                 }
                 Ok(ControlFlow::Continue(()))
             })
-            .await
+            .await?;
+        Ok(before)
     }
 
     /// Reads a session from an exported file. Safe to repeat after a failure: it goes on where
@@ -157,15 +182,19 @@ impl Journal {
 
 /// The branches, each behind the one it was forked from; `main` first, then the inbox.
 fn in_fork_order(info: &SessionInfo) -> Result<Vec<&BranchInfo>> {
-    let mut ordered: Vec<&BranchInfo> = info.branches.iter().filter(|branch| branch.parent.is_none()).collect();
-    while ordered.len() < info.branches.len() {
-        let known = |name: &BranchId| ordered.iter().any(|branch| branch.branch == *name);
-        let ready =
-            |branch: &&BranchInfo| !known(&branch.branch) && branch.parent.as_ref().is_some_and(|p| known(&p.branch));
-        let Some(next) = info.branches.iter().find(ready) else {
+    let (mut ordered, mut rest): (Vec<&BranchInfo>, Vec<&BranchInfo>) =
+        info.branches.iter().partition(|branch| branch.parent.is_none());
+    let mut known: HashSet<&BranchId> = ordered.iter().map(|branch| &branch.branch).collect();
+    while !rest.is_empty() {
+        let is_ready =
+            |branch: &&BranchInfo| branch.parent.as_ref().is_some_and(|parent| known.contains(&parent.branch));
+        let (ready, later): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_ready);
+        if ready.is_empty() {
             return Err(Error::corrupt("the branches are forked from each other in a circle"));
-        };
-        ordered.push(next);
+        }
+        known.extend(ready.iter().map(|branch| &branch.branch));
+        ordered.extend(ready);
+        rest = later;
     }
     Ok(ordered)
 }
@@ -241,8 +270,12 @@ struct Import<'a> {
     journal: &'a Journal,
     header: SessionHeader,
     source: SessionInfo,
+    accept_unverified: bool,
     /// Branches begun, with the head each has here.
     heads: BTreeMap<BranchId, Head>,
+    /// The last hash of the current branch, and of its base, as the file says.
+    source_hash: Option<Hash>,
+    base_hash: Option<Hash>,
     /// For forks: the hash at each end of a batch of the branches they start from.
     fork_points: BTreeMap<Position, Hash>,
     current: Option<BranchId>,
@@ -268,7 +301,10 @@ impl<'a> Import<'a> {
             journal,
             header,
             source,
+            accept_unverified: options.accept_unverified,
             heads: BTreeMap::new(),
+            source_hash: None,
+            base_hash: None,
             fork_points,
             current: None,
             base: Vec::new(),
@@ -284,15 +320,33 @@ impl<'a> Import<'a> {
             self.begin_branches_through(&branch).await?;
         }
         if frame.is_base() {
+            self.base_hash = Some(self.check_source(&branch, &frame, self.base_hash)?);
             self.base.push(frame);
             return Ok(());
         }
         self.begin_current().await?;
+        self.source_hash = Some(self.check_source(&branch, &frame, self.source_hash)?);
         self.chain(&branch, &frame)?;
         if self.pending_bytes >= APPEND_BYTES || self.pending.len() >= 256 {
             self.flush().await?;
         }
         Ok(())
+    }
+
+    /// Checks that a frame continues the one before it in the file and is what its hash says,
+    /// before anything of it is taken over.
+    fn check_source(&self, branch: &BranchId, frame: &Frame, before: Option<Hash>) -> Result<Hash> {
+        let place = Place { session: &self.source.header.key, branch };
+        let plain = Codec::new().with_limits(*self.journal.codec().limits());
+        let codec = if frame.is_keyed() { self.journal.codec() } else { &plain };
+        let before = Head { seq: frame.first.previous(), hash: before.unwrap_or(frame.prev) };
+        match codec.check_link(place, frame, before, true) {
+            Err(damage) if damage.kind == DamageKind::Key && self.accept_unverified => Ok(frame.hash),
+            Err(damage) => Err(damage.to_error(&self.header.key).hint(
+                "the file was changed, or signed with a key this journal does not have; accept_unverified takes the latter",
+            )),
+            Ok(()) => Ok(frame.hash),
+        }
     }
 
     /// Finishes the current branch and begins those up to and including `target`, in the order
@@ -309,6 +363,7 @@ impl<'a> Import<'a> {
         for name in &names[next..=end] {
             self.end_current().await?;
             self.current = Some(name.clone());
+            (self.source_hash, self.base_hash) = (None, None);
         }
         Ok(())
     }
@@ -370,6 +425,9 @@ impl<'a> Import<'a> {
     fn imported_base(&mut self, source: &BranchInfo) -> Result<Option<Base>> {
         let frames = std::mem::take(&mut self.base);
         let Some(head) = source.base else { return Ok(None) };
+        if frames.is_empty() {
+            return Err(Error::corrupt(format!("the base of branch `{}` is not in the file", source.branch)));
+        }
         let session = self.header.key.clone();
         let parts = frames.iter().map(|frame| self.records(&source.branch, frame)).collect::<Result<Vec<_>>>()?;
         let slices: Vec<&[Record]> = parts.iter().map(Vec::as_slice).collect();
@@ -377,7 +435,7 @@ impl<'a> Import<'a> {
         let place = Place { session: &session, branch: &source.branch };
         let encoded = self.journal.codec().encode_base(place, head, at, &slices)?;
         self.same_hashes &= encoded.iter().zip(&frames).all(|(new, old)| new.hash == old.hash);
-        Ok(Some(Base { head, frames: encoded }))
+        Ok(Some(Base { head, status: source.status, frames: encoded }))
     }
 
     fn records(&self, branch: &BranchId, frame: &Frame) -> Result<Vec<Record>> {
@@ -427,7 +485,13 @@ impl<'a> Import<'a> {
         let expected = Head { seq: first.first.previous(), hash: first.prev };
         let mut append = Append::new(self.header.key.clone(), branch.clone(), expected, frames);
         append.status = self.status.take().filter(|_| !branch.is_inbox());
-        self.journal.store().append(&append).await.map(drop)
+        match self.journal.store().append(&append).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
+                let message = format!("branch `{branch}` is there with another history");
+                Err(Error::new(ErrorKind::AlreadyExists, message).on(&self.header.key).because(error))
+            }
+            other => other.map(drop),
+        }
     }
 
     /// The current branch is the one leased last, so it is leased once more.

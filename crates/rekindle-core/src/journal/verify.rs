@@ -109,7 +109,11 @@ impl Journal {
                 Ok(ControlFlow::Continue(()))
             })
             .await?;
-        walk.finish(branch);
+        // An append since the session was opened is no damage.
+        let grown = walk.before.0 > branch.head.seq;
+        let now =
+            if grown { self.store().open(session).await?.branch(&branch.branch)?.clone() } else { branch.clone() };
+        walk.finish(&now);
         Ok(())
     }
 
@@ -205,9 +209,11 @@ impl Walk<'_> {
 
     fn finish(&mut self, branch: &BranchInfo) {
         let (seq, hash) = self.before;
-        if seq < branch.head.seq {
+        let opened_at = self.report.heads.get(self.branch).map_or(Seq::ZERO, |head| head.seq);
+        if seq < branch.head.seq.min(opened_at) {
             self.report.add(DamageKind::Missing, self.branch, seq.next(), branch.head.seq, "the records are gone");
-        } else if seq > branch.head.seq || hash.is_some_and(|hash| hash != branch.head.hash) {
+        } else if seq > branch.head.seq || (seq == branch.head.seq && hash.is_some_and(|hash| hash != branch.head.hash))
+        {
             let detail = format!("history ends at record {seq}, the recorded head is {}", branch.head.seq);
             self.report.add(DamageKind::Head, self.branch, branch.head.seq, seq, detail);
         }

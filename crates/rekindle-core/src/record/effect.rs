@@ -159,7 +159,8 @@ impl Body for EffectOutcome {}
 impl Body for EffectPartial {}
 
 impl EffectIntent {
-    /// The first attempt at `effect`, with itself as its idempotency key.
+    /// The first attempt at `effect`. Its idempotency key is the effect's id; whoever runs a fork
+    /// must give it another.
     pub fn new(effect: EffectId, kind: EffectKind, name: impl Into<String>, arguments_hash: Hash) -> Self {
         Self {
             idempotency_key: effect.to_string(),

@@ -1,7 +1,7 @@
 //! Compaction: the records that are still needed to fold to the state at a position. What
 //! nothing can see any more goes; audit records, unknown kinds and every log item stay.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::State;
 use crate::error::Result;
@@ -16,7 +16,11 @@ pub(crate) fn compact(records: Vec<Record>) -> Result<Vec<Record>> {
     // What each record appended to a log by reference, as it was then: an effect may be run
     // again under the same id later.
     let mut appended: Vec<Option<Vec<Json>>> = Vec::with_capacity(records.len());
-    for record in &records {
+    let mut last = LastPlaces::default();
+    for (index, record) in records.iter().enumerate() {
+        if state.counts(record) {
+            last.note(index, record);
+        }
         state.apply(record)?;
         appended.push(match record {
             Record::LogAppendOutcomes(append) => {
@@ -26,16 +30,17 @@ pub(crate) fn compact(records: Vec<Record>) -> Result<Vec<Record>> {
             _ => None,
         });
     }
-    let last = LastPlaces::of(&records);
-    let kept = records.into_iter().zip(appended).enumerate().filter_map(|(index, (record, appended))| {
+    let kept = records.into_iter().zip(appended).enumerate().flat_map(|(index, (record, appended))| {
         match (&record, appended) {
             (Record::LogAppendOutcomes(append), Some(items))
                 if !append.effects.iter().zip(&items).all(|(effect, item)| state.holds(effect, item)) =>
             {
-                // Not all of the outcomes stay, so the values move into the log.
-                Some(LogAppend { log: append.log.clone(), items, extra: append.extra.clone() }.into())
+                // Not all of the outcomes stay, so the values move into the log, each in a record
+                // of its own: together they might be larger than a record may be.
+                let items = items.into_iter();
+                items.map(|item| LogAppend::new(append.log.clone(), vec![item]).into()).collect()
             }
-            _ => last.needs(index, &record, &state).then_some(record),
+            _ => Vec::from_iter(last.needs(index, &record, &state).then_some(record)),
         }
     });
     Ok(kept.collect())
@@ -55,54 +60,44 @@ struct LastPlaces {
     registers: HashMap<RegisterKey, usize>,
     intents: HashMap<EffectId, usize>,
     outcomes: HashMap<EffectId, usize>,
+    partials: HashMap<EffectId, Vec<usize>>,
     checkpoint: Option<usize>,
     inbox: Option<usize>,
     run: Option<usize>,
 }
 
 impl LastPlaces {
-    fn of(records: &[Record]) -> Self {
-        let mut last = Self::default();
-        let mut settled: HashSet<&EffectId> = HashSet::new();
-        for (index, record) in records.iter().enumerate() {
-            match record {
-                Record::RegisterSet(set) => drop(last.registers.insert(set.key.clone(), index)),
-                Record::RegisterUnset(unset) => drop(last.registers.insert(unset.key.clone(), index)),
-                Record::EffectIntent(intent) => {
-                    settled.remove(&intent.effect);
-                    last.intents.insert(intent.effect.clone(), index);
-                }
-                Record::EffectOutcome(outcome) if !settled.contains(&outcome.effect) => {
-                    if outcome.settles() {
-                        settled.insert(&outcome.effect);
-                    }
-                    last.outcomes.insert(outcome.effect.clone(), index);
-                }
-                Record::Checkpoint(_) => last.checkpoint = Some(index),
-                Record::InboxTaken(_) => last.inbox = Some(index),
-                Record::RunStarted(_) | Record::RunState(_) | Record::RunEnded(_) => last.run = Some(index),
-                _ => {}
+    /// Notes a record that counts.
+    fn note(&mut self, index: usize, record: &Record) {
+        match record {
+            Record::RegisterSet(set) => drop(self.registers.insert(set.key.clone(), index)),
+            Record::RegisterUnset(unset) => drop(self.registers.insert(unset.key.clone(), index)),
+            Record::EffectIntent(intent) => {
+                self.intents.insert(intent.effect.clone(), index);
+                self.outcomes.remove(&intent.effect);
+                self.partials.remove(&intent.effect);
             }
+            Record::EffectOutcome(outcome) => drop(self.outcomes.insert(outcome.effect.clone(), index)),
+            Record::EffectPartial(partial) => self.partials.entry(partial.effect.clone()).or_default().push(index),
+            Record::Checkpoint(_) => self.checkpoint = Some(index),
+            Record::InboxTaken(_) => self.inbox = Some(index),
+            Record::RunStarted(_) | Record::RunState(_) | Record::RunEnded(_) => self.run = Some(index),
+            _ => {}
         }
-        last
     }
 
     fn needs(&self, index: usize, record: &Record, state: &State) -> bool {
-        let after_intent = |effect: &EffectId| self.intents.get(effect).is_none_or(|intent| index > *intent);
+        let known = |effect: &EffectId| state.effects.contains_key(effect);
         match record {
             Record::RegisterSet(set) => self.registers.get(&set.key) == Some(&index),
             Record::RegisterUnset(_) => false,
-            Record::EffectIntent(intent) => {
-                state.effects.contains_key(&intent.effect) && self.intents.get(&intent.effect) == Some(&index)
-            }
+            Record::EffectIntent(intent) => known(&intent.effect) && self.intents.get(&intent.effect) == Some(&index),
             Record::EffectOutcome(outcome) => {
-                state.effects.contains_key(&outcome.effect)
-                    && after_intent(&outcome.effect)
-                    && self.outcomes.get(&outcome.effect) == Some(&index)
+                known(&outcome.effect) && self.outcomes.get(&outcome.effect) == Some(&index)
             }
             Record::EffectPartial(partial) => {
                 let open = state.effects.get(&partial.effect).is_some_and(|effect| !effect.is_settled());
-                open && after_intent(&partial.effect)
+                open && self.partials.get(&partial.effect).is_some_and(|places| places.contains(&index))
             }
             Record::Checkpoint(_) => self.checkpoint == Some(index),
             Record::WaitOpened(opened) => state.waits.contains_key(&opened.wait),

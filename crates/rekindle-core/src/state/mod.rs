@@ -101,26 +101,24 @@ impl State {
                 None => drop(self.registers.insert(set.key.clone(), set.value.clone())),
             },
             Record::RegisterUnset(unset) => drop(self.registers.remove(&unset.key)),
-            Record::EffectIntent(intent) => {
+            Record::EffectIntent(intent) if self.counts(record) => {
                 let effect = EffectState { intent: intent.clone(), outcome: None, partials: Vec::new() };
                 self.effects.insert(intent.effect.clone(), effect);
             }
-            Record::EffectOutcome(outcome) => {
-                let effect = self.effect_mut(&outcome.effect)?;
-                // What settled first counts for ever; a straggler changes nothing.
-                if !effect.is_settled() {
+            Record::EffectOutcome(outcome) if self.counts(record) => {
+                if let Some(effect) = self.effects.get_mut(&outcome.effect) {
                     effect.outcome = Some(outcome.clone());
-                }
-                if effect.is_settled() {
-                    effect.partials = Vec::new();
+                    if outcome.settles() {
+                        effect.partials = Vec::new();
+                    }
                 }
             }
-            Record::EffectPartial(partial) => {
-                let effect = self.effect_mut(&partial.effect)?;
-                if !effect.is_settled() {
+            Record::EffectPartial(partial) if self.counts(record) => {
+                if let Some(effect) = self.effects.get_mut(&partial.effect) {
                     effect.partials.push(partial.value.clone());
                 }
             }
+            Record::EffectIntent(_) | Record::EffectOutcome(_) | Record::EffectPartial(_) => {}
             Record::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint.id.clone()),
             Record::RunStarted(started) => {
                 // A new run never looks at the settled effects of an earlier one; a resume does.
@@ -260,8 +258,19 @@ impl State {
         self.logs.get_mut(log).expect("the log was put in above")
     }
 
-    fn effect_mut(&mut self, effect: &EffectId) -> Result<&mut EffectState> {
-        self.effects.get_mut(effect).ok_or_else(|| Error::corrupt(format!("there is no intent of effect `{effect}`")))
+    /// Whether a record of an effect changes anything. What settled first counts for ever, and a
+    /// straggler (of an earlier attempt, or of an effect nobody knows any more) changes nothing.
+    fn counts(&self, record: &Record) -> bool {
+        let open = |effect: &EffectId, attempt: u32| {
+            let state = self.effects.get(effect);
+            state.is_some_and(|state| !state.is_settled() && attempt >= state.intent.attempt)
+        };
+        match record {
+            Record::EffectIntent(intent) => !self.effects.get(&intent.effect).is_some_and(EffectState::is_settled),
+            Record::EffectOutcome(outcome) => open(&outcome.effect, outcome.attempt),
+            Record::EffectPartial(partial) => open(&partial.effect, partial.attempt),
+            _ => true,
+        }
     }
 
     fn append_outcomes(&mut self, append: &LogAppendOutcomes) -> Result<()> {
@@ -276,20 +285,17 @@ impl State {
     }
 
     fn splice(&mut self, splice: &LogSplice) -> Result<()> {
-        let log = self.log_mut(&splice.log);
+        let length = self.log(&splice.log).len();
         let range = usize::try_from(splice.at).ok().zip(usize::try_from(splice.remove).ok());
         let range =
-            range.and_then(|(at, remove)| Some(at..at.checked_add(remove)?)).filter(|range| range.end <= log.len());
+            range.and_then(|(at, remove)| Some(at..at.checked_add(remove)?)).filter(|range| range.end <= length);
         let Some(range) = range else {
             return Err(Error::corrupt(format!(
                 "log `{}` has {} items, so {} cannot be replaced at {}",
-                splice.log,
-                log.len(),
-                splice.remove,
-                splice.at
+                splice.log, length, splice.remove, splice.at
             )));
         };
-        log.splice(range, splice.items.iter().cloned());
+        self.log_mut(&splice.log).splice(range, splice.items.iter().cloned());
         Ok(())
     }
 }

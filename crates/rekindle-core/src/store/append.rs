@@ -81,8 +81,9 @@ impl Append {
     ) -> Result<Decided> {
         let target = self.head();
         // A repeated append is recognised before the lease is looked at: it is durable, whoever
-        // owns the branch by now.
-        if info.head != self.expected && info.head.seq >= target.seq && stored(target.seq)? == Some(target.hash) {
+        // owns the branch by now, even if what it appended was compacted since.
+        let moved = info.head != self.expected && info.head.seq >= target.seq;
+        if moved && (info.base == Some(target) || stored(target.seq)? == Some(target.hash)) {
             return Ok(Decided::Repeated(Appended { head: target }));
         }
         let live = info.live_lease(now);

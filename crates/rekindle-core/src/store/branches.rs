@@ -14,8 +14,20 @@ use crate::time::Timestamp;
 pub struct Base {
     /// The position it stands for.
     pub head: Head,
-    /// Its parts, numbered from 1.
+    /// The status there. It counts for a branch that begins with this base; one that gets it
+    /// later has a status of its own.
+    pub status: Status,
+    /// Its parts, numbered from 1; at least one.
     pub frames: Vec<Frame>,
+}
+
+impl Base {
+    fn check(&self) -> Result<()> {
+        match self.frames.is_empty() {
+            true => Err(Error::invalid("a base needs at least one part")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// A session to create.
@@ -40,23 +52,24 @@ impl NewSession {
         let created_at = self.created_at.unwrap_or(now);
         let genesis = Head { seq: Seq::ZERO, hash: self.header.genesis };
         let base = self.base.as_ref().map(|base| base.head);
-        let branch = |branch, head, base| BranchInfo {
+        let status = self.base.as_ref().map(|base| base.status).unwrap_or_default();
+        let branch = |branch, head, base, status| BranchInfo {
             branch,
             parent: None,
             head,
             base,
-            status: Status::Idle,
+            status,
             created_at,
             updated_at: created_at,
-            epoch: Epoch(0),
+            epoch: first_epoch(now),
             lease: None,
         };
         SessionInfo {
             header: self.header.clone(),
             created_at,
             branches: vec![
-                branch(BranchId::main(), base.unwrap_or(genesis), base),
-                branch(BranchId::inbox(), genesis, None),
+                branch(BranchId::main(), base.unwrap_or(genesis), base, status),
+                branch(BranchId::inbox(), genesis, None, Status::Idle),
             ],
             current: BranchId::main(),
             observed_at: now,
@@ -85,6 +98,9 @@ impl Fork {
     /// was carried out before, nothing if it is to be carried out now.
     pub fn decide(&self, info: &SessionInfo) -> Result<Option<BranchInfo>> {
         let error = |error: Error| error.during("fork").on(&self.session).at(self.from.clone());
+        if let Some(base) = &self.base {
+            base.check().map_err(error)?;
+        }
         if self.branch.is_inbox() || self.from.branch.is_inbox() {
             return Err(error(Error::invalid("the inbox is not a line of history")));
         }
@@ -124,10 +140,10 @@ impl Fork {
             parent: Some(self.from.clone()),
             head: self.base.as_ref().map_or(Head { seq: self.from.seq, hash: self.hash }, |base| base.head),
             base: self.base.as_ref().map(|base| base.head),
-            status: Status::Idle,
+            status: self.base.as_ref().map(|base| base.status).unwrap_or_default(),
             created_at: now,
             updated_at: now,
-            epoch: Epoch(0),
+            epoch: first_epoch(now),
             lease: None,
         }
     }
@@ -198,6 +214,7 @@ impl Removal {
                 }
             }
             Self::History { branch, base, fence, .. } => {
+                base.check().map_err(error)?;
                 let found = info.branch(branch).map_err(error)?;
                 if found.base.is_some_and(|existing| existing == base.head) {
                     return Ok(false);
@@ -230,4 +247,10 @@ pub struct Removed {
     pub frames: u64,
     /// Bytes of frames removed, less bytes written in their place.
     pub bytes: u64,
+}
+
+/// Epochs begin with the time, so that an owner of something that was removed and made again
+/// under the same name never holds the epoch of a later owner.
+fn first_epoch(now: Timestamp) -> Epoch {
+    Epoch(now.0)
 }

@@ -46,6 +46,8 @@ use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
 /// * **Safe to repeat.** Repeating an append whose frames already stand there succeeds and
 ///   changes nothing, even after the lease was lost: frames are compared by hash
 ///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.
+/// * **One at a time.** Each change is decided on the session as it is, with nobody changing any
+///   branch of it in between: a lease may exclude the whole session.
 /// * **Ordered.** Frames are read in the order of their `seq`, without gaps (`order_is_kept`).
 /// * **Isolated.** Namespaces, sessions and branches do not see each other
 ///   (`namespaces_and_sessions_are_isolated`).
@@ -162,7 +164,12 @@ pub trait StoreExt: Store {
             if visit(page.slots)?.is_break() || !more || (read.newest_first && first <= Seq(1)) {
                 return Ok(());
             }
-            request = request.after(first, last);
+            let next = request.after(first, last);
+            // Whatever a store answers, every page leads further.
+            if next.from <= request.from && next.through >= request.through {
+                return Ok(());
+            }
+            request = next;
         }
     }
 

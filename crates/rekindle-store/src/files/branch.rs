@@ -76,6 +76,11 @@ impl Branch {
         self.stored.start.seq
     }
 
+    /// Whether it had no segment when it was last looked at.
+    pub(super) fn is_known_empty(&self) -> bool {
+        self.tail.as_ref().is_some_and(|tail| tail.file.is_none())
+    }
+
     /// Takes over what was written since it was last looked at.
     pub(super) fn refresh(&mut self, layout: &Layout, described: &mut Described) -> Result<()> {
         let next = self.directory.join(segment_name(self.info.head.seq.next()));
@@ -241,8 +246,8 @@ impl Branch {
         }
         let Some(tail) = &self.tail else { return Ok(None) };
         let index = tail.segments.partition_point(|first| *first <= seq).saturating_sub(1);
-        if let Some((_, lines)) = self.find(layout, index, seq..=seq)? {
-            return Ok(lines.first().filter(|line| line.last == seq).map(|line| line.hash));
+        if let Some(found) = self.find(layout, index, seq..=seq)? {
+            return Ok(found.lines.first().filter(|line| line.last == seq).map(|line| line.hash));
         }
         let (_, scan) = self.segment(layout, index)?;
         Ok(match scan.at(seq) {

@@ -57,8 +57,9 @@ const SEGMENT_BYTES: u64 = 8 << 20;
 /// A line holds at most 99,999,999 bytes, and base64 makes three bytes four.
 const LARGEST_FRAME: usize = 70 << 20;
 
-/// How many sessions are kept open.
-const OPEN_SESSIONS: usize = 64;
+/// How many sessions are kept open. Each takes a file for its lock and one for each branch that
+/// was written to; together they stay below the thousand that systems commonly allow.
+const OPEN_SESSIONS: usize = 128;
 
 /// Keeps journals as lines of JSON in a directory. Clones share everything.
 ///

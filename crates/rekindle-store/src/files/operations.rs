@@ -68,7 +68,7 @@ impl Session {
         let layout = self.layout.clone();
         self.refreshed(&append.branch)?;
         self.settle(Some(&append.branch))?;
-        let branch = self.refreshed(&append.branch)?;
+        let branch = self.branch(&append.branch)?;
         let info = branch.info.clone();
         let decided = append.decide(&info, now, |seq| branch.hash_at(&layout, seq));
         let damage = branch.broken();
@@ -80,12 +80,13 @@ impl Session {
         }
         decided?;
         let (bytes, lines) = encode(append, &info, now)?;
-        self.refreshed(&append.branch)?.cut_torn(&layout)?;
-        if self.refreshed(&append.branch)?.rolls(&layout, bytes.len()) {
+        let branch = self.branch(&append.branch)?;
+        branch.cut_torn(&layout)?;
+        if branch.rolls(&layout, bytes.len()) {
             // So that whoever opens the session need only read its last segment.
             self.refresh_all()?;
             self.record()?;
-            self.refreshed(&append.branch)?.roll();
+            self.branch(&append.branch)?.roll();
         }
         self.commit(&append.branch, &bytes, lines)?;
         Ok(Appended { head: append.head() })
@@ -98,10 +99,16 @@ impl Session {
         found.commit(&self.layout, bytes, lines, described)
     }
 
+    /// A branch as it was when it was last looked at.
+    fn branch(&mut self, branch: &BranchId) -> Result<&mut Branch> {
+        let state = self.state.as_mut().ok_or_else(missing)?;
+        state.branch(branch).ok_or_else(|| no_such(branch))
+    }
+
     fn refreshed(&mut self, branch: &BranchId) -> Result<&mut Branch> {
         let state = self.state.as_mut().ok_or_else(missing)?;
         let found = state.branches.iter_mut().find(|found| found.info.branch == *branch);
-        let found = found.ok_or_else(|| Error::not_found(format!("there is no branch `{branch}`")))?;
+        let found = found.ok_or_else(|| no_such(branch))?;
         found.refresh(&self.layout, &mut state.described)?;
         Ok(found)
     }
@@ -236,6 +243,10 @@ impl Session {
         self.refreshed(branch)?.remove_dead(&layout)?;
         Ok(Removed { frames: before.0.saturating_sub(after.0), bytes: before.1.saturating_sub(after.1) })
     }
+}
+
+fn no_such(branch: &BranchId) -> Error {
+    Error::not_found(format!("there is no branch `{branch}`"))
 }
 
 fn no_branch(info: &SessionInfo, branch: &BranchId) -> Error {

@@ -12,6 +12,13 @@ use super::layout::{Layout, absent, base_name, reading, segment_name};
 use super::scan::{Finding, Item, Line, Meta, Scan};
 use super::seek;
 
+/// Lines that were found without reading their whole segment.
+#[derive(Debug)]
+pub(super) struct Found {
+    file: Box<dyn DiskFile>,
+    pub lines: Vec<Line>,
+}
+
 /// A page being filled.
 struct Filling<'a> {
     read: &'a ReadFrames,
@@ -39,9 +46,9 @@ impl Branch {
         let floor = self.floor();
         for index in indices {
             let filled = match self.find(layout, index, read.from..=read.through)? {
-                Some((file, lines)) => {
-                    let items: Vec<_> = lines.into_iter().map(Item::Line).collect();
-                    filling.fill(Some(&*file), &items, floor)
+                Some(found) => {
+                    let items: Vec<_> = found.lines.into_iter().map(Item::Line).collect();
+                    filling.fill(Some(&*found.file), &items, floor)
                 }
                 None => {
                     let (file, scan) = self.segment(layout, index)?;
@@ -58,25 +65,20 @@ impl Branch {
 
     /// The lines of a segment that hold the records `wanted`, if there are few and they can be
     /// found without reading all of it.
-    pub(super) fn find(
-        &self,
-        layout: &Layout,
-        index: usize,
-        wanted: RangeInclusive<Seq>,
-    ) -> Result<Option<(Box<dyn DiskFile>, Vec<Line>)>> {
+    pub(super) fn find(&self, layout: &Layout, index: usize, wanted: RangeInclusive<Seq>) -> Result<Option<Found>> {
         let Some(tail) = &self.tail else { return Ok(None) };
         let Some(&[first, next]) = tail.segments.get(index..index + 2) else { return Ok(None) };
+        let is_read = tail.older.as_ref().is_some_and(|(older, ..)| *older == first);
         // Before the first segment something may be missing, which is for the scan to say.
         let is_before = index == 0 && *wanted.start() < first;
-        let wanted = first.max(*wanted.start())..=next.previous().min(*wanted.end());
-        let is_read = tail.older.as_ref().is_some_and(|(older, ..)| *older == first);
-        if is_before || is_read || !seek::is_worthwhile(&wanted) {
+        if is_read || is_before || !seek::is_worthwhile(&wanted) {
             return Ok(None);
         }
+        let wanted = first.max(*wanted.start())..=next.previous().min(*wanted.end());
         let path = self.directory.join(segment_name(first));
         let Ok(file) = layout.disk.open(&path, OpenMode::Read) else { return Ok(None) };
         let found = seek::find(&*file, first..next, &wanted).map_err(reading(&path))?;
-        Ok(found.map(|lines| (file, lines)))
+        Ok(found.map(|lines| Found { file, lines }))
     }
 
     /// A segment, read if need be.

@@ -13,10 +13,13 @@ use super::lines::Lines;
 use super::scan::{Line, read_line};
 
 /// The most records that are looked for like this.
-const FEW: u64 = 64;
+const FEW: u64 = 16;
 
 /// So many bytes are rather read through than halved again.
 const NEAR: u64 = 16 << 10;
+
+/// How far from the expected place a record often stands.
+const SPREAD: u64 = NEAR / 2;
 
 /// Where a line begins, and with which record.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +51,17 @@ pub(super) fn find(
 fn approach(file: &dyn DiskFile, mut low: Start, mut high: Start, seq: Seq) -> io::Result<Option<Start>> {
     // No line begins behind this and before `high`.
     let mut limit = high.offset;
+    let expected = expected(low, high, seq);
+    // Where lines are about equally long, the first two leave little to halve.
+    let mut guesses = [expected.saturating_sub(SPREAD), expected + SPREAD].into_iter();
     while limit - low.offset > NEAR {
         let middle = low.offset + (limit - low.offset) / 2;
-        let mut lines = Lines::new(file, middle, high.offset);
-        // The middle may be anywhere in a line: the next one is the first that can be read.
+        let guess = guesses.next().filter(|guess| (low.offset..limit).contains(guess)).unwrap_or(middle);
+        let mut lines = Lines::new(file, guess, high.offset);
+        // It may be anywhere in a line: the next one is the first that can be read.
         lines.next_line()?;
         let Some(raw) = lines.next_line()? else {
-            limit = middle;
+            limit = guess;
             continue;
         };
         let Ok(line) = read_line(&raw) else { return Ok(None) };
@@ -67,11 +74,17 @@ fn approach(file: &dyn DiskFile, mut low: Start, mut high: Start, seq: Seq) -> i
         } else if line.first <= seq {
             return Ok(Some(Start { offset: raw.offset, seq: line.first }));
         } else {
-            (high, limit) = (Start { offset: raw.offset, seq: line.first }, middle);
+            (high, limit) = (Start { offset: raw.offset, seq: line.first }, guess);
         }
         limit = limit.max(low.offset);
     }
     Ok(Some(low))
+}
+
+/// Where record `seq` stands if all records are equally long.
+fn expected(low: Start, high: Start, seq: Seq) -> u64 {
+    let bytes = u128::from(high.offset - low.offset) * u128::from(seq.0 - low.seq.0);
+    low.offset + (bytes / u128::from(high.seq.0 - low.seq.0)) as u64
 }
 
 /// The lines from `start` on that hold the records `wanted`.

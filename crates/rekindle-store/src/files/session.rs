@@ -231,8 +231,12 @@ impl Session {
     /// Looks at what was appended to every branch.
     pub(super) fn refresh_all(&mut self) -> Result<&mut State> {
         let state = self.state.as_mut().ok_or_else(missing)?;
+        // A fork has no directory before it is written to: one list spares a look at each.
+        let made = self.layout.names(&self.directory.join("branches"))?;
         for branch in &mut state.branches {
-            branch.refresh(&self.layout, &mut state.described)?;
+            if !branch.is_known_empty() || made.iter().any(|name| branch.directory.ends_with(name)) {
+                branch.refresh(&self.layout, &mut state.described)?;
+            }
         }
         Ok(state)
     }

@@ -1,4 +1,4 @@
-//! A few threads for blocking disk access, so that neither the caller's runtime waits for a
+//! Threads for blocking disk access, so that neither the caller's runtime waits for a
 //! disk nor one is needed. Jobs of one session always go to the same thread, in order;
 //! different sessions commit in parallel.
 
@@ -10,7 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use rekindle_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-const THREADS: usize = 8;
+/// Many, because most of them wait: the more commits reach the disk together, the more of them
+/// one flush of its cache serves.
+const THREADS: usize = 32;
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -1,15 +1,17 @@
 //! Appending, inside a transaction of the writer. The common case is one UPDATE that checks head
-//! and lease and moves the head, and one INSERT per frame; only an UPDATE that changes nothing
-//! makes it look closer.
+//! and lease, moves the head and adds to the index, and one INSERT per frame; only an UPDATE that
+//! changes nothing makes it look closer.
 
 use std::collections::HashMap;
 
-use rekindle_core::codec::Frame;
-use rekindle_core::{Append, Appended, BranchId, Decided, Error, Hash, Section, Seq, SessionKey, Timestamp};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rekindle_core::{Append, Appended, BranchId, Decided, Error, Hash, ReadFrames, Seq, SessionKey, Slot, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::failure::{Failure, Outcome};
-use super::rows::{FrameRow, find_branch, find_session, header, insert_frames, missing, signed};
+use super::failure::Outcome;
+use super::frames::{self, FrameRow};
+use super::index;
+use super::reader;
+use super::rows::{find_branch, find_session, header, missing, signed};
 use super::writer::Scope;
 
 /// The most branches whose rows are remembered.
@@ -39,60 +41,89 @@ pub(super) fn append(scope: &mut Scope, append: &Append, rows: &[FrameRow]) -> O
     let now = scope.clock.now();
     let key = (append.session.clone(), append.branch.clone());
     let known = scope.branches.0.get(&key).copied();
+    let (first, entries) = numbered(scope, rows)?;
     if let Some(id) = known
-        && move_head(&scope.connection, id, append, now)?
+        && let Some(recent) = move_head(&scope.connection, id, append, now, &entries)?
     {
-        return complete(scope, id, append, rows);
+        return complete(scope, (id, first, recent), append, rows);
     }
     let Some(id) = find_branch(&scope.connection, &append.session, &append.branch)? else {
         scope.branches.0.remove(&key);
         return Err(absent(scope, append, now)?.into());
     };
     scope.branches.remember(key, id);
-    if known != Some(id) && move_head(&scope.connection, id, append, now)? {
-        return complete(scope, id, append, rows);
+    if known != Some(id)
+        && let Some(recent) = move_head(&scope.connection, id, append, now, &entries)?
+    {
+        return complete(scope, (id, first, recent), append, rows);
     }
-    explain(scope, id, append, now)
+    explain(scope, append, now)
 }
 
-/// The conditions are those of [`Append::decide`] for an append that is new.
-fn move_head(connection: &Connection, id: i64, append: &Append, now: Timestamp) -> rusqlite::Result<bool> {
+/// The number of the first row, and the entries of all. Numbers of an append that is refused go
+/// to the next one.
+fn numbered(scope: &mut Scope, rows: &[FrameRow]) -> rusqlite::Result<(i64, Vec<u8>)> {
+    let first = match scope.next_frame {
+        Some(first) => first,
+        None => frames::next_id(&scope.connection)?,
+    };
+    scope.next_frame = Some(first);
+    Ok((first, FrameRow::entries(rows, first)))
+}
+
+/// The conditions are those of [`Append::decide`] for an append that is new. If they hold, the
+/// bytes of the branch's recent entries come back.
+fn move_head(
+    connection: &Connection,
+    id: i64,
+    append: &Append,
+    now: Timestamp,
+    entries: &[u8],
+) -> rusqlite::Result<Option<u32>> {
     let (head, expected) = (append.head(), append.expected);
     let status = append.status.map(|status| status.as_str());
     let (seq, expected_seq, now_number) = (signed(head.seq.0), signed(expected.seq.0), signed(now.0));
-    let changed = match append.fence {
+    let recent = |row: &Row<'_>| row.get::<_, u32>(0);
+    match append.fence {
         Some(epoch) => {
             let until = append.renew.map(|ttl| signed(now.plus(ttl).0));
             let mut statement = connection.prepare_cached(
                 "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
-                     lease_expires = coalesce(?5, lease_expires)
-                 WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3",
+                     lease_expires = coalesce(?5, lease_expires), recent = CAST(recent || ?10 AS BLOB)
+                 WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3
+                 RETURNING length(recent)",
             )?;
-            let epoch = signed(epoch.0);
-            statement.execute(params![
-                seq,
-                head.hash.0,
-                now_number,
-                status,
-                until,
-                id,
-                expected_seq,
-                expected.hash.0,
-                epoch
-            ])?
+            let (head, expected, epoch) = (head.hash.0, expected.hash.0, signed(epoch.0));
+            let values = params![seq, head, now_number, status, until, id, expected_seq, expected, epoch, entries];
+            statement.query_row(values, recent).optional()
         }
         None => connection
             .prepare_cached(
-                "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status)
-                 WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL OR lease_expires <= ?3)",
+                "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
+                     recent = CAST(recent || ?8 AS BLOB)
+                 WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL OR lease_expires <= ?3)
+                 RETURNING length(recent)",
             )?
-            .execute(params![seq, head.hash.0, now_number, status, id, expected_seq, expected.hash.0])?,
-    };
-    Ok(changed == 1)
+            .query_row(
+                params![seq, head.hash.0, now_number, status, id, expected_seq, expected.hash.0, entries],
+                recent,
+            )
+            .optional(),
+    }
 }
 
-fn complete(scope: &Scope, id: i64, append: &Append, rows: &[FrameRow]) -> Outcome<Appended> {
-    insert_frames(&scope.connection, id, Section::History, rows)?;
+/// Adds the frames to branch `id`, numbered from `first`.
+fn complete(
+    scope: &mut Scope,
+    (id, first, recent): (i64, i64, u32),
+    append: &Append,
+    rows: &[FrameRow],
+) -> Outcome<Appended> {
+    frames::insert(&scope.connection, id, first, rows)?;
+    scope.next_frame = Some(first + rows.len() as i64);
+    if index::fills_chunk(recent) {
+        index::move_recent(&scope.connection, id)?;
+    }
     if append.describe.is_some() || append.sealed.is_some() {
         describe(&scope.connection, append)?;
     }
@@ -100,13 +131,12 @@ fn complete(scope: &Scope, id: i64, append: &Append, rows: &[FrameRow]) -> Outco
 }
 
 /// Says why the head could not be moved.
-fn explain(scope: &Scope, id: i64, append: &Append, now: Timestamp) -> Outcome<Appended> {
+fn explain(scope: &Scope, append: &Append, now: Timestamp) -> Outcome<Appended> {
     let Some(found) = find_session(&scope.connection, &append.session, now)? else {
         return Err(missing(&append.session, "append").into());
     };
     let info = found.info.branch(&append.branch).map_err(|error| append.error(error))?;
-    let stored =
-        |seq| stored_hash(&scope.connection, id, seq).map_err(|error| Failure::from(error).into_error(&scope.path));
+    let stored = |seq| stored_hash(&scope.connection, append, seq).map_err(|failure| failure.into_error(&scope.path));
     match append.decide(info, now, stored)? {
         Decided::Repeated(appended) => Ok(appended),
         Decided::Fresh => {
@@ -124,13 +154,14 @@ fn absent(scope: &Scope, append: &Append, now: Timestamp) -> Outcome<Error> {
     })
 }
 
-fn stored_hash(connection: &Connection, branch: i64, last: Seq) -> rusqlite::Result<Option<Hash>> {
-    let body: Option<Vec<u8>> = connection
-        .prepare_cached("SELECT body FROM frames WHERE branch = ?1 AND section = 0 AND last = ?2")?
-        .query_row(params![branch, signed(last.0)], |row| row.get(0))
-        .optional()?;
+fn stored_hash(connection: &Connection, append: &Append, last: Seq) -> Outcome<Option<Hash>> {
+    let at = ReadFrames::all(append.session.clone(), append.branch.clone()).with_range(last, last).with_limit(1);
+    let (page, _) = reader::read(connection, &at)?;
     // A damaged frame is not the caller's frame.
-    Ok(body.and_then(|body| Frame::from_bytes(body.into()).ok()).map(|frame| frame.hash))
+    Ok(page.slots.into_iter().find_map(|slot| match slot {
+        Slot::Whole(frame) if frame.last == last => Some(frame.hash),
+        _ => None,
+    }))
 }
 
 fn describe(connection: &Connection, append: &Append) -> Outcome<()> {

@@ -2,15 +2,15 @@
 //! a transaction of the writer, on the session as it is there.
 
 use rekindle_core::{
-    BranchInfo, Error, ErrorKind, Fork, Lease, LeaseRequest, NewSession, Removal, Removed, Section, Seq, SessionInfo,
-    SessionKey, Timestamp,
+    BranchId, BranchInfo, Error, ErrorKind, Fork, Lease, LeaseRequest, NewSession, ReadFrames, Removal, Removed, Seq,
+    SessionInfo, SessionKey, Timestamp,
 };
 use rusqlite::{Connection, params};
 
 use super::failure::Outcome;
-use super::rows::{
-    FrameRow, StoredSession, find_session, insert_branch, insert_frames, missing, section_number, signed,
-};
+use super::frames::{self, FrameRow};
+use super::index::{self, Line};
+use super::rows::{StoredSession, find_session, insert_branch, missing, signed};
 use super::writer::Scope;
 
 /// Creates a session; `parts` are the frames of its base.
@@ -24,7 +24,7 @@ pub(super) fn create(scope: &mut Scope, new: &NewSession, parts: &[FrameRow]) ->
     for branch in &info.branches {
         let id = insert_branch(connection, session, branch)?;
         if branch.branch == info.current {
-            insert_frames(connection, id, Section::Base, parts)?;
+            frames::insert_base(connection, id, parts)?;
             set_current(connection, session, id)?;
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn fork(scope: &mut Scope, fork: &Fork, parts: &[FrameRow]) -> Outcom
     }
     let info = fork.branch_info(now);
     let branch = insert_branch(connection, found.id, &info)?;
-    insert_frames(connection, branch, Section::Base, parts)?;
+    frames::insert_base(connection, branch, parts)?;
     Ok(info)
 }
 
@@ -83,11 +83,12 @@ pub(super) fn remove(scope: &mut Scope, removal: &Removal, parts: &[FrameRow]) -
     }
     let before = match removal {
         Removal::Session { .. } => remove_session(connection, &found)?,
-        Removal::Branch { branch, .. } => remove_branch(connection, stored(found.branch_id(branch))?)?,
+        Removal::Branch { branch, .. } => remove_branch(connection, &found, branch)?,
         Removal::History { branch, base, .. } => {
-            let id = stored(found.branch_id(branch))?;
-            let removed = remove_frames(connection, id, base.head.seq)?;
-            insert_frames(connection, id, Section::Base, parts)?;
+            let (line, removed) = remove_frames(connection, &found, branch, base.head.seq)?;
+            index::trim(connection, &line, base.head.seq)?;
+            let id = line.id;
+            frames::insert_base(connection, id, parts)?;
             connection
                 .prepare_cached("UPDATE branches SET base_seq = ?2, base_hash = ?3 WHERE id = ?1")?
                 .execute(params![id, signed(base.head.seq.0), base.head.hash.0])?;
@@ -142,8 +143,8 @@ fn set_current(connection: &Connection, session: i64, branch: i64) -> rusqlite::
 
 fn remove_session(connection: &Connection, found: &StoredSession) -> Outcome<Removed> {
     let mut removed = Removed::default();
-    for branch in &found.branch_ids {
-        let of_branch = remove_branch(connection, *branch)?;
+    for branch in &found.info.branches {
+        let of_branch = remove_branch(connection, found, &branch.branch)?;
         removed.frames += of_branch.frames;
         removed.bytes += of_branch.bytes;
     }
@@ -151,28 +152,23 @@ fn remove_session(connection: &Connection, found: &StoredSession) -> Outcome<Rem
     Ok(removed)
 }
 
-fn remove_branch(connection: &Connection, branch: i64) -> Outcome<Removed> {
-    let removed = remove_frames(connection, branch, Seq::MAX)?;
-    connection.prepare_cached("DELETE FROM branches WHERE id = ?1")?.execute([branch])?;
+fn remove_branch(connection: &Connection, found: &StoredSession, branch: &BranchId) -> Outcome<Removed> {
+    let (line, removed) = remove_frames(connection, found, branch, Seq::MAX)?;
+    index::remove(connection, line.id)?;
+    connection.prepare_cached("DELETE FROM branches WHERE id = ?1")?.execute([line.id])?;
     Ok(removed)
 }
 
 /// Removes the base of a branch and its history up to and including `through`.
-fn remove_frames(connection: &Connection, branch: i64, through: Seq) -> Outcome<Removed> {
-    let mut removed = Removed::default();
-    for (section, last) in [(Section::History, through), (Section::Base, Seq::MAX)] {
-        let values = params![branch, section_number(section), signed(last.0)];
-        let (frames, bytes): (i64, i64) = connection
-            .prepare_cached(
-                "SELECT count(*), coalesce(sum(length(body)), 0) FROM frames
-                 WHERE branch = ?1 AND section = ?2 AND last <= ?3",
-            )?
-            .query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        connection
-            .prepare_cached("DELETE FROM frames WHERE branch = ?1 AND section = ?2 AND last <= ?3")?
-            .execute(values)?;
-        removed.frames += frames.unsigned_abs();
-        removed.bytes += bytes.unsigned_abs();
-    }
-    Ok(removed)
+fn remove_frames(
+    connection: &Connection,
+    found: &StoredSession,
+    branch: &BranchId,
+    through: Seq,
+) -> Outcome<(Line, Removed)> {
+    let key = &found.info.header.key;
+    let line = stored(Line::find(connection, key, branch)?)?;
+    let history = ReadFrames::all(key.clone(), branch.clone()).with_range(Seq(1), through).with_limit(usize::MAX);
+    let removed = frames::remove(connection, &line, &history)?;
+    Ok((line, removed))
 }

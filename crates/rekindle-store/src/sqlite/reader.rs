@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use rekindle_core::codec::Frame;
-use rekindle_core::{
-    Damage, DamageKind, FramePage, PAGE_BYTES, ReadFrames, Seq, SessionInfo, SessionKey, Slot, Timestamp,
-};
-use rusqlite::{Connection, Row, params};
+use rekindle_core::{Error, FramePage, ReadFrames, Section, SessionInfo, SessionKey, Timestamp};
+use rusqlite::Connection;
 use tokio::sync::mpsc;
 
 use super::failure::{Failure, Outcome};
-use super::rows::{find_branch, find_session, missing, section_number, signed};
+use super::frames;
+use super::index::{self, Line};
+use super::rows::{find_session, missing};
 use super::worker::Worker;
 
 /// How many reads go on at once.
@@ -52,43 +50,35 @@ pub(super) fn open(connection: &Connection, key: &SessionKey, now: Timestamp) ->
     Ok(found.info)
 }
 
-// The frame that holds `through` may end behind it; frames are read by where they end, so that
-// frame's end is the bound. Which frames have the marks is told by the index alone.
-pub(super) const OLDEST_FIRST: &str = "SELECT first, last, body FROM frames
-    WHERE branch = ?1 AND section = ?2 AND last >= ?3
-        AND last <= coalesce((SELECT min(last) FROM frames WHERE branch = ?1 AND section = ?2 AND last >= ?4), ?4)
-        AND (?5 = 0 OR marks & ?5 <> 0)
-    ORDER BY last";
-pub(super) const NEWEST_FIRST: &str = "SELECT first, last, body FROM frames
-    WHERE branch = ?1 AND section = ?2 AND last >= ?3
-        AND last <= coalesce((SELECT min(last) FROM frames WHERE branch = ?1 AND section = ?2 AND last >= ?4), ?4)
-        AND (?5 = 0 OR marks & ?5 <> 0)
-    ORDER BY last DESC";
-
-/// A page of frames.
-pub(super) fn read(connection: &Connection, read: &ReadFrames) -> Outcome<FramePage> {
-    let Some(branch) = find_branch(connection, &read.session, &read.branch)? else {
+/// A page of frames, and whether the index of the branch should be made anew.
+pub(super) fn read(connection: &Connection, read: &ReadFrames) -> Outcome<(FramePage, bool)> {
+    let Some(line) = Line::find(connection, &read.session, &read.branch)? else {
         return Err(absent(connection, read)?);
     };
-    let mut statement = connection.prepare_cached(if read.newest_first { NEWEST_FIRST } else { OLDEST_FIRST })?;
-    let section = section_number(read.section);
-    let mut rows =
-        statement.query(params![branch, section, signed(read.from.0), signed(read.through.0), read.marks.0])?;
-    let (mut slots, mut bytes) = (Vec::new(), 0);
-    while let Some(row) = rows.next()? {
-        let last = Seq(row.get::<_, i64>(1)?.unsigned_abs());
-        let first = row.get_ref(0)?.as_i64().map_or(last, |first| Seq(first.unsigned_abs()));
-        if first > read.through {
-            continue;
-        }
-        if slots.len() == read.limit || bytes >= PAGE_BYTES {
-            return Ok(FramePage { slots, more: true });
-        }
-        let (slot, size) = slot(row, read, first, last)?;
-        bytes += size;
-        slots.push(slot);
+    if read.section == Section::Base {
+        let entries = frames::base_entries(connection, line.id, read)?;
+        return Ok((complete(frames::page(connection, line.id, read, &entries)?)?, false));
     }
-    Ok(FramePage { slots, more: false })
+    let found = line.entries(connection, read)?;
+    if let Some(page) = frames::page(connection, line.id, read, &found.entries)? {
+        return Ok((page, found.repairable));
+    }
+    let found = line.scanned(connection, read)?;
+    Ok((complete(frames::page(connection, line.id, read, &found.entries)?)?, found.repairable))
+}
+
+/// Makes the index of the branch anew.
+pub(super) fn repair(connection: &Connection, read: &ReadFrames) -> Outcome<()> {
+    // Whoever removed the branch meanwhile removed its index too.
+    match Line::find(connection, &read.session, &read.branch)? {
+        Some(line) => Ok(index::rebuild(connection, line.id)?),
+        None => Ok(()),
+    }
+}
+
+/// What was found by the rows themselves.
+fn complete(page: Option<FramePage>) -> Outcome<FramePage> {
+    page.ok_or_else(|| Error::corrupt("a row is not the one it was a moment ago").into())
 }
 
 fn absent(connection: &Connection, read: &ReadFrames) -> Outcome<Failure> {
@@ -97,21 +87,4 @@ fn absent(connection: &Connection, read: &ReadFrames) -> Outcome<Failure> {
         Some(Err(error)) => error.into(),
         _ => missing(&read.session, "read").into(),
     })
-}
-
-fn slot(row: &Row<'_>, read: &ReadFrames, first: Seq, last: Seq) -> rusqlite::Result<(Slot, usize)> {
-    let damaged = |kind, detail| Slot::Damaged(Damage { kind, branch: read.branch.clone(), first, last, detail });
-    let Ok(body) = row.get_ref(2)?.as_blob() else {
-        return Ok((damaged(DamageKind::Format, "the frame is not a row of bytes".into()), 0));
-    };
-    let size = body.len();
-    let slot = match Frame::from_bytes(Bytes::copy_from_slice(body)) {
-        Ok(frame) if (frame.first, frame.last) == (first, last) => Slot::Whole(frame),
-        Ok(frame) => {
-            let detail = format!("holds records {} to {} in the place of {first} to {last}", frame.first, frame.last);
-            damaged(DamageKind::Format, detail)
-        }
-        Err(error) => damaged(error.kind, error.detail.into_owned()),
-    };
-    Ok((slot, size))
 }

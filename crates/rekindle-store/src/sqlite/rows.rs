@@ -2,39 +2,12 @@
 
 use std::str::FromStr;
 
-use bytes::Bytes;
-use rekindle_core::codec::Frame;
 use rekindle_core::{
-    BranchId, BranchInfo, Damage, DamageKind, Epoch, Error, Hash, Head, LeaseInfo, Namespace, OwnerId, Position,
-    Section, Seq, SessionHeader, SessionId, SessionInfo, SessionKey, Status, Timestamp,
+    BranchId, BranchInfo, Damage, DamageKind, Epoch, Error, Hash, Head, LeaseInfo, Namespace, OwnerId, Position, Seq,
+    SessionHeader, SessionId, SessionInfo, SessionKey, Status, Timestamp,
 };
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
-
-use super::failure::Outcome;
-
-/// A frame as a row, made by the caller so that the writer need not.
-#[derive(Clone, Debug)]
-pub(super) struct FrameRow {
-    first: Seq,
-    last: Seq,
-    marks: u8,
-    body: Bytes,
-}
-
-impl FrameRow {
-    /// The rows of `frames`.
-    pub(super) fn all(frames: &[Frame]) -> Vec<Self> {
-        let row =
-            |frame: &Frame| Self { first: frame.first, last: frame.last, marks: frame.marks.0, body: frame.to_bytes() };
-        frames.iter().map(row).collect()
-    }
-
-    /// The bytes of `rows` together.
-    pub(super) fn bytes(rows: &[Self]) -> usize {
-        rows.iter().map(|row| row.body.len()).sum()
-    }
-}
 
 /// A session with the ids of its rows.
 #[derive(Debug)]
@@ -157,26 +130,6 @@ pub(super) fn insert_branch(connection: &Connection, session: i64, info: &Branch
             signed(info.updated_at.0),
             signed(info.epoch.0),
         ])
-}
-
-/// Adds frames behind those that are there.
-pub(super) fn insert_frames(connection: &Connection, branch: i64, section: Section, rows: &[FrameRow]) -> Outcome<()> {
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO frames (branch, section, first, last, marks, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-    )?;
-    for row in rows {
-        let (first, last) = (signed(row.first.0), signed(row.last.0));
-        statement.execute(params![branch, section_number(section), first, last, row.marks, &row.body[..]])?;
-    }
-    Ok(())
-}
-
-/// How a section is stored.
-pub(super) fn section_number(section: Section) -> i64 {
-    match section {
-        Section::History => 0,
-        Section::Base => 1,
-    }
 }
 
 /// SQLite's integers are signed; every number of the contract that matters fits.

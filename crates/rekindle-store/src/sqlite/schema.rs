@@ -16,9 +16,10 @@ const APPLICATION_ID: i64 = 0x524B_4A4C;
 /// released never change.
 const MIGRATIONS: &[&str] = &[VERSION_1];
 
-// Rows of `frames` are in the order of their commits, so a commit touches the end of the table
-// and, per branch, one leaf of its index. Ids of sessions and branches are never used again
-// (AUTOINCREMENT), so a remembered id means the same branch or none.
+// Rows of `frames` are in the order of their commits and have no index, so a commit touches the
+// end of the table and the rows of its branches, wherever their older frames stand. Ids of
+// sessions and branches are never used again (AUTOINCREMENT), so a remembered id means the same
+// branch or none.
 const VERSION_1: &str = "
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -52,18 +53,32 @@ CREATE TABLE branches (
     lease_owner TEXT,
     lease_epoch INTEGER,
     lease_expires INTEGER,
+    recent BLOB NOT NULL DEFAULT x'',
     UNIQUE (session, name)
 ) STRICT;
 CREATE TABLE frames (
     id INTEGER PRIMARY KEY,
     branch INTEGER NOT NULL,
-    section INTEGER NOT NULL,
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     marks INTEGER NOT NULL,
     body BLOB NOT NULL
 ) STRICT;
-CREATE INDEX frames_by_end ON frames (branch, section, last, marks);
+CREATE TABLE frame_index (
+    branch INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    entries BLOB NOT NULL,
+    PRIMARY KEY (branch, last)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE bases (
+    id INTEGER PRIMARY KEY,
+    branch INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    marks INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX bases_by_end ON bases (branch, last);
 ";
 
 /// What every database begins with.

@@ -28,6 +28,8 @@ pub(super) struct Scope {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) path: PathBuf,
     pub(super) branches: BranchCache,
+    /// The number of the next frame, once the transaction has looked.
+    pub(super) next_frame: Option<i64>,
 }
 
 /// Something to do in a transaction. It may be run again if the transaction was lost.
@@ -159,7 +161,8 @@ pub(super) struct Writer {
 impl Writer {
     /// A writer over a connection that was opened for it.
     pub(super) fn new(connection: Connection, path: PathBuf, clock: Arc<dyn Clock>, settings: Settings) -> Self {
-        Self { scope: Scope { connection, clock, path, branches: BranchCache::default() }, settings }
+        let scope = Scope { connection, clock, path, branches: BranchCache::default(), next_frame: None };
+        Self { scope, settings }
     }
 
     /// Works until all senders are gone and everything they sent is done.
@@ -199,6 +202,8 @@ impl Writer {
 
     fn attempt(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
         patiently(self.settings.patience, || self.scope.execute("BEGIN IMMEDIATE"))?;
+        // Between two transactions other processes may have added frames.
+        self.scope.next_frame = None;
         let mut results = group.iter_mut().map(|job| job.run(&mut self.scope));
         let outcome = results.try_for_each(|result| result).and_then(|()| self.scope.execute("COMMIT"));
         if outcome.is_err() {

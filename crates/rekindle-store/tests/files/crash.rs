@@ -185,3 +185,23 @@ async fn a_commit_is_one_write_and_one_sync() {
     }
     assert!(counted >= 4);
 }
+
+#[tokio::test]
+async fn a_fork_only_replaces_one_file() {
+    let script = Script::everything().await;
+    let disk = SimulatedDisk::new();
+    let mut user = open(&script, &disk).unwrap();
+    let mut counted = 0;
+    for step in &script.steps {
+        let (before, operations) = (disk.counts(), disk.operations());
+        user.take(step).await.unwrap();
+        if matches!(step, Step::Fork(_)) {
+            // The marker and the content are written, and only the content is synced; besides, the new file is made,
+            // emptied and renamed, and its directory synced.
+            let after = disk.counts();
+            assert_eq!((after.0 - before.0, after.1 - before.1, disk.operations() - operations), (2, 1, 7));
+            counted += 1;
+        }
+    }
+    assert_eq!(counted, 2);
+}

@@ -6,5 +6,6 @@
 mod behaviour;
 mod crash;
 mod damage;
+mod point_reads;
 mod script;
 mod simulated_disk;

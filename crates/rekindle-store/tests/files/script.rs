@@ -303,7 +303,7 @@ impl Author {
         let session = self.script.session.clone();
         let head = self.hash_at(of, seq).await;
         let zero = Head { seq: Seq::ZERO, hash: head.hash };
-        let base = Base { head, frames: vec![frame(&session, of, zero, "what came before")] };
+        let base = Base { head, status: Status::Idle, frames: vec![frame(&session, of, zero, "what came before")] };
         self.step(Step::Remove(Removal::History { session, branch: of.clone(), base, fence: None })).await;
     }
 }

@@ -79,6 +79,7 @@ struct State {
     dead: bool,
     last_write: Option<LastWrite>,
     counts: (usize, usize),
+    bytes_read: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -239,6 +240,11 @@ impl SimulatedDisk {
         self.state().counts
     }
 
+    /// How many bytes of files were read so far.
+    pub fn bytes_read(&self) -> usize {
+        self.state().bytes_read
+    }
+
     /// The disk as it could be found after the power failed now.
     pub fn after_power_cut(&self, image: Image) -> Self {
         let state = self.state();
@@ -377,11 +383,12 @@ impl DiskFile for SimulatedFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let state = self.disk.state();
+        let mut state = self.disk.state();
         let content = state.content(self.node)?;
         let start = (offset as usize).min(content.len());
         let count = buffer.len().min(content.len() - start);
         buffer[..count].copy_from_slice(&content[start..start + count]);
+        state.bytes_read += count;
         Ok(count)
     }
 

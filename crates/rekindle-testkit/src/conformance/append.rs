@@ -355,3 +355,49 @@ pub async fn secrets_are_not_stored(harness: &Harness) {
     assert!(shown.contains("$redacted"));
     assert!(shown.contains(r#""x":1"#));
 }
+
+/// JSON with line breaks in it is stored, reopened, exported and imported like any other.
+pub async fn json_over_several_lines_survives(harness: &Harness) {
+    let journal = harness.journal().await;
+    let pretty = Json::parse("{\n  \"a\": [\r\n    1, \"x\\ny\"\n  ]\n}").unwrap();
+    let mut header = SessionHeader::new(key("a"));
+    header.metadata.insert("pretty".into(), pretty.clone());
+    journal.create(header).await.unwrap();
+    let mut history = History::begin(&journal, &key("a")).await;
+    let record = || RegisterSet::new(RegisterKey::new("pretty").unwrap(), pretty.clone()).into();
+    history.append(vec![record()]).await.unwrap();
+    history.append(vec![record(), message("behind")]).await.unwrap();
+    drop(journal);
+    let journal = harness.journal().await;
+    let mut file = Vec::new();
+    journal.export(&key("a"), &mut file).await.unwrap();
+    let rename = rekindle_core::ImportOptions { rename: Some(key("b")), ..Default::default() };
+    journal.import(&mut file.as_slice(), &rename).await.unwrap();
+    for name in ["a", "b"] {
+        let restored = journal.load(&key(name), None).await.unwrap();
+        let value = restored.state.register("pretty").unwrap().to_value().unwrap();
+        assert_eq!(value, pretty.to_value().unwrap());
+        assert_eq!(restored.info.header.metadata["pretty"].to_value().unwrap(), value);
+        assert!(journal.verify(&key(name), &Default::default()).await.unwrap().is_sound());
+    }
+}
+
+/// What was meant for a session that is gone does not reach a later one of the same name: no
+/// append, no renewal, no release.
+pub async fn a_session_made_again_is_another_one(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let history = History::begin(&journal, &key("a")).await;
+    let (owner, ttl) = (rekindle_core::OwnerId::new("old").unwrap(), std::time::Duration::from_secs(9));
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner, ttl).await.unwrap();
+    let late = journal.prepare(&history.target().with_fence(lease.info.epoch), &[message("late")]).unwrap();
+    harness.clock.advance(ttl);
+    journal.clear_session(&key("a")).await.unwrap();
+    harness.session(&journal, "a").await;
+    let owner = rekindle_core::OwnerId::new("new").unwrap();
+    journal.store().acquire(&key("a"), &BranchId::main(), &owner, ttl).await.unwrap();
+    assert!(matches!(journal.store().append(&late).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    assert!(journal.store().renew(&lease, ttl).await.is_err());
+    assert!(journal.store().release(&lease).await.is_err());
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().head.seq, Seq::ZERO);
+}

@@ -54,6 +54,8 @@ macro_rules! conformance {
                     namespaces_and_sessions_are_isolated
                     any_legal_id
                     secrets_are_not_stored
+                    json_over_several_lines_survives
+                    a_session_made_again_is_another_one
                     stale_owner_is_fenced
                     expired_lease_is_taken_over
                     unleased_append_respects_a_lease
@@ -73,6 +75,7 @@ macro_rules! conformance {
                     describing_changes_the_header
                     pruning_protects_and_frees
                     pruning_between_frames_of_one_append
+                    pruning_may_leave_nothing
                     pruning_keeps_open_work
                     pruned_positions_say_so
                     deleting_inactive_sessions_spares_the_living

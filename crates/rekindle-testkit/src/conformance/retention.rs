@@ -81,10 +81,10 @@ pub async fn pruning_keeps_open_work(harness: &Harness) {
     let plan = journal.plan_prune(&key("a"), &Policy::default(), None).await.unwrap();
     assert!(plan.trims.is_empty() && !plan.untouched.is_empty(), "{plan:?}");
     // The owner itself may prune under its lease.
-    let plan = journal.plan_prune(&key("a"), &Policy::default(), Some(lease.info.epoch)).await.unwrap();
+    let plan = journal.plan_prune(&key("a"), &Policy::default(), Some(&lease)).await.unwrap();
     assert!(!plan.trims.is_empty());
     assert_eq!(*journal.apply_prune(&key("a"), plan.clone(), None).await.unwrap_err().kind(), ErrorKind::Protected);
-    journal.apply_prune(&key("a"), plan, Some(lease.info.epoch)).await.unwrap();
+    journal.apply_prune(&key("a"), plan, Some(&lease)).await.unwrap();
     let restored = journal.load(&key("a"), None).await.unwrap();
     assert_eq!(restored.state, expected);
     assert_eq!(restored.state.open_effects().count(), 1);
@@ -194,4 +194,20 @@ pub async fn pruning_between_frames_of_one_append(harness: &Harness) {
     main.append(vec![message("4")]).await.unwrap();
     assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
     assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().damage.is_empty());
+}
+
+/// History of which nothing is left to say can still be compacted.
+pub async fn pruning_may_leave_nothing(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append(vec![register("gone", "soon")]).await.unwrap();
+    let unset = rekindle_core::record::RegisterUnset::new(rekindle_core::RegisterKey::new("gone").unwrap());
+    main.append(vec![unset.into()]).await.unwrap();
+    main.append(vec![checkpoint("c"), message("behind it")]).await.unwrap();
+    let result = journal.prune(&key("a"), &Policy::default()).await.unwrap();
+    assert_eq!(result.plan.trims[0].through, Seq(2));
+    let journal = harness.journal_over(journal.store().clone());
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
+    assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound());
 }

@@ -42,7 +42,7 @@ pub async fn export_and_import_round_trip(harness: &Harness) {
     let histories = rich_session(harness, &journal).await;
     let file = exported(&journal).await;
     let original = journal.open(&key("rich")).await.unwrap();
-    let renamed = ImportOptions { rename: Some(key("copy")) };
+    let renamed = ImportOptions { rename: Some(key("copy")), ..Default::default() };
     let moved = journal.import(&mut Cursor::new(&file), &renamed).await.unwrap();
     assert_eq!(moved.session, key("copy"));
     assert!(moved.same_hashes || harness.codec() == CodecKind::Encrypted, "the keys are the same");
@@ -70,7 +70,7 @@ pub async fn export_and_import_round_trip(harness: &Harness) {
     main.append_steps(1).await.unwrap();
     let other = journal.create(SessionHeader::new(key("taken"))).await;
     assert!(other.is_ok());
-    let taken = ImportOptions { rename: Some(key("taken")) };
+    let taken = ImportOptions { rename: Some(key("taken")), ..Default::default() };
     let error = journal.import(&mut Cursor::new(&file), &taken).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::AlreadyExists);
 }
@@ -140,7 +140,7 @@ pub async fn a_damaged_export_is_refused(harness: &Harness) {
     .into_iter()
     .enumerate()
     {
-        let rename = ImportOptions { rename: Some(key(&format!("damaged {index}"))) };
+        let rename = ImportOptions { rename: Some(key(&format!("damaged {index}"))), ..Default::default() };
         let error = journal.import(&mut Cursor::new(&damaged), &rename).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{index}: {error:?}");
     }

@@ -145,19 +145,6 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes over what an import made of a status that only a base tells of: nothing sets the
-    /// status of a branch but an append, so it may have been lost.
-    pub(super) async fn take_over_statuses(&mut self, name: &str) {
-        let info = self.journal().open(&key(name)).await.unwrap();
-        let session = self.model.sessions.get_mut(name).unwrap();
-        for branch in &info.branches {
-            let found = session.branches.get_mut(branch.branch.as_str()).unwrap();
-            if found.status_is_pruned() && branch.status == Status::Idle {
-                found.status = Status::Idle;
-            }
-        }
-    }
-
     /// Takes over up to where pruning compacted each branch, if it was allowed to.
     pub(super) async fn take_over_bases(&mut self, name: &str) {
         let info = self.journal().open(&key(name)).await.unwrap();

@@ -51,7 +51,8 @@ impl Model {
         if self.sessions.contains_key(name) {
             return Err("AlreadyExists");
         }
-        self.sessions.insert(name.to_owned(), Session::new(name, self.now));
+        let origin = format!("{name} {}", self.next_batch());
+        self.sessions.insert(name.to_owned(), Session::new(origin, self.now));
         Ok(())
     }
 
@@ -121,11 +122,16 @@ impl Model {
     }
 
     pub(super) fn fork(&mut self, session: &str, from: &str, at: u64, branch: &str) -> Outcome {
+        let now = self.now;
         let session = self.session(session)?;
         if !session.branches.contains_key(from) {
             return Err("NotFound");
         }
         let owner = session.owner(from, at);
+        let parent = Some((owner.clone(), at));
+        if session.branches.get(branch).is_some_and(|existing| existing.parent == parent) {
+            return Ok(());
+        }
         let source = &session.branches[&owner];
         let pruned = source.base.is_some_and(|base| at < base);
         // The start of a chain is known even where the records behind it are gone, so there a
@@ -136,14 +142,13 @@ impl Model {
         if branch == INBOX || from == INBOX {
             return Err("Invalid");
         }
-        let parent = Some((owner, at));
-        match session.branches.get(branch) {
-            Some(existing) if existing.parent == parent => return Ok(()),
-            Some(_) => return Err("AlreadyExists"),
-            None if pruned => return Err("NotFound"),
-            None => {}
+        if session.branches.contains_key(branch) {
+            return Err("AlreadyExists");
         }
-        session.branches.insert(branch.to_owned(), Branch { parent, ..Branch::default() });
+        if pruned {
+            return Err("NotFound");
+        }
+        session.branches.insert(branch.to_owned(), Branch { parent, epoch: now.0, ..Branch::default() });
         Ok(())
     }
 
@@ -196,11 +201,11 @@ impl Model {
         }
         let mut copy = source;
         for branch in copy.branches.values_mut() {
-            (branch.lease, branch.epoch) = (None, 0);
+            (branch.lease, branch.epoch) = (None, self.now.0);
         }
         // Another branch than the first becomes the current one by being leased.
         if copy.current != MAIN {
-            copy.branches.get_mut(&copy.current).unwrap().epoch = 1;
+            copy.branches.get_mut(&copy.current).unwrap().epoch += 1;
         }
         self.sessions.insert(to.to_owned(), copy);
         Some(Ok(()))

@@ -70,7 +70,7 @@ pub(super) struct Branch {
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub created_at: Timestamp,
-    /// The name it was first written under.
+    /// Which session of which name it was when it was created.
     pub origin: String,
     pub title: Option<String>,
     pub current: String,
@@ -101,16 +101,10 @@ impl Branch {
         }
     }
 
-    /// Whether the last record of a batch of its own, still stored, is that of `batch`.
+    /// Whether `batch` is one of its own and either still stored or the last that was compacted.
     pub(super) fn holds(&self, batch: u64) -> bool {
         let last = self.records.iter().rposition(|(_, of)| *of == batch);
-        last.is_some_and(|index| self.base.is_none_or(|base| self.start() + index as u64 + 1 > base))
-    }
-
-    /// Whether the record that led to its status was pruned.
-    pub(super) fn status_is_pruned(&self) -> bool {
-        let last = self.records.iter().rposition(|(item, _)| matches!(item, Item::Run(_)));
-        last.is_some_and(|index| self.base.is_some_and(|base| self.start() + (index as u64) < base))
+        last.is_some_and(|index| self.base.is_none_or(|base| self.start() + index as u64 + 1 >= base))
     }
 
     /// Whether a batch of its own ends at `seq`.
@@ -122,13 +116,13 @@ impl Branch {
 }
 
 impl Session {
-    pub(super) fn new(name: &str, now: Timestamp) -> Self {
+    pub(super) fn new(origin: String, now: Timestamp) -> Self {
         Self {
             created_at: now,
-            origin: name.to_owned(),
+            origin,
             title: None,
             current: MAIN.to_owned(),
-            branches: [MAIN, INBOX].map(|name| (name.to_owned(), Branch::default())).into(),
+            branches: [MAIN, INBOX].map(|name| (name.to_owned(), Branch { epoch: now.0, ..Branch::default() })).into(),
             removed: BTreeSet::new(),
         }
     }
