@@ -41,6 +41,9 @@ use crate::record::{Marks, Record};
 use crate::session::{Damage, DamageKind, SessionHeader};
 use crate::time::Timestamp;
 
+/// Most payloads fit in so many bytes, so that writing one does not move it.
+const USUAL_PAYLOAD: usize = 4 << 10;
+
 /// Payloads from this size on are compressed by default.
 pub const DEFAULT_COMPRESSION_THRESHOLD: usize = 4 << 10;
 
@@ -402,7 +405,7 @@ impl Codec {
         if records.len() > self.limits.batch_records {
             return Err(Error::limit("records per batch", records.len() as u64, self.limits.batch_records as u64));
         }
-        let mut payload = Vec::with_capacity(256);
+        let mut payload = Vec::with_capacity(USUAL_PAYLOAD);
         payload.push(b'[');
         for record in records {
             if payload.len() > 1 {

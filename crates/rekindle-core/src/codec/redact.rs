@@ -85,7 +85,7 @@ impl Redaction {
     /// means `apiKey` and `API-KEY`.
     #[must_use]
     pub fn with_keys<'a>(mut self, keys: impl IntoIterator<Item = &'a str>) -> Self {
-        self.keys.extend(keys.into_iter().map(|key| normal(key).into_owned()));
+        self.keys.extend(keys.into_iter().map(normal));
         self
     }
 
@@ -99,7 +99,10 @@ impl Redaction {
 
     /// Whether a key is excluded.
     pub fn excludes(&self, key: &str) -> bool {
-        self.keys.contains(normal(key).as_ref())
+        match key.is_ascii() {
+            true => self.keys.iter().any(|excluded| is_spelling_of(key.as_bytes(), excluded.as_bytes())),
+            false => self.keys.contains(&normal(key)),
+        }
     }
 
     /// A value without what must not be stored.
@@ -363,12 +366,15 @@ fn next_is_colon(json: &[u8], at: usize) -> bool {
 }
 
 /// Lower case without separators.
-fn normal(key: &str) -> Cow<'_, str> {
-    if key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-        Cow::Borrowed(key)
-    } else {
-        Cow::Owned(key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect())
-    }
+fn normal(key: &str) -> String {
+    key.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether ASCII text is an excluded key but for case and separators. Every string of every
+/// record comes by here, so nothing is allocated.
+fn is_spelling_of(text: &[u8], excluded: &[u8]) -> bool {
+    let letters = text.iter().filter(|byte| !matches!(byte, b'_' | b'-'));
+    letters.map(u8::to_ascii_lowercase).eq(excluded.iter().copied())
 }
 
 #[cfg(test)]

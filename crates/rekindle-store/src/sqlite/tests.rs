@@ -92,7 +92,7 @@ fn commit_group(path: &Path, calls: Vec<Call<SessionInfo>>) -> Vec<Result<Sessio
     }
     let connection = schema::open_writer(path, &StoreOptions::new(), IMPATIENT).unwrap();
     let mut writer = Writer::new(connection, path.to_owned(), Arc::new(SystemClock), IMPATIENT);
-    assert!(writer.commit(group).is_empty());
+    assert!(writer.commit(group, &mut || None).is_empty());
     answers.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
 }
 

@@ -1,5 +1,5 @@
-//! The writer: one thread, one connection, group commit. Whatever waits when a transaction
-//! begins goes into it, and nobody is answered before it is durable.
+//! The writer: one thread, one connection, group commit. Whatever arrives before a transaction
+//! has done its work goes into it, and nobody is answered before it is durable.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -152,6 +152,9 @@ impl Scope {
     }
 }
 
+/// Gives the next job that has arrived, if there is one.
+type Arriving<'a> = &'a mut dyn FnMut() -> Option<Box<dyn Job>>;
+
 /// The thread's state.
 pub(super) struct Writer {
     scope: Scope,
@@ -173,7 +176,7 @@ impl Writer {
         loop {
             let next = if removals.is_empty() { jobs.blocking_recv() } else { jobs.try_recv().ok() };
             match next {
-                Some(first) => removals.extend(self.commit(gather(first, &mut jobs))),
+                Some(first) => removals.extend(self.commit(vec![first], &mut || jobs.try_recv().ok())),
                 None if removals.is_empty() => return,
                 None => {}
             }
@@ -183,10 +186,11 @@ impl Writer {
         }
     }
 
-    /// Commits a group and answers; the removals in it come back unanswered. If the transaction
-    /// is lost, each job gets one of its own, so that none fails for another's sake.
-    pub(super) fn commit(&mut self, mut group: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
-        let Err(error) = self.attempt(&mut group) else {
+    /// Commits a group, with what else arrives, and answers; the removals in it come back
+    /// unanswered. If the transaction is lost, each job gets one of its own, so that none fails for
+    /// another's sake.
+    pub(super) fn commit(&mut self, mut group: Vec<Box<dyn Job>>, arriving: Arriving<'_>) -> Vec<Box<dyn Job>> {
+        let Err(error) = self.attempt(&mut group, arriving) else {
             let (removals, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.freed_space());
             others.into_iter().for_each(Job::finish);
             return removals;
@@ -197,15 +201,14 @@ impl Writer {
             group.into_iter().for_each(|job| job.fail(error.duplicate()));
             return Vec::new();
         }
-        group.into_iter().flat_map(|job| self.commit(vec![job])).collect()
+        group.into_iter().flat_map(|job| self.commit(vec![job], &mut || None)).collect()
     }
 
-    fn attempt(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+    fn attempt(&mut self, group: &mut Vec<Box<dyn Job>>, arriving: Arriving<'_>) -> rusqlite::Result<()> {
         patiently(self.settings.patience, || self.scope.execute("BEGIN IMMEDIATE"))?;
         // Between two transactions other processes may have added frames.
         self.scope.next_frame = None;
-        let mut results = group.iter_mut().map(|job| job.run(&mut self.scope));
-        let outcome = results.try_for_each(|result| result).and_then(|()| self.scope.execute("COMMIT"));
+        let outcome = self.run(group, arriving).and_then(|()| self.scope.execute("COMMIT"));
         if outcome.is_err() {
             // SQLite may have rolled back by itself, and then refuses to do it again.
             let _ = self.scope.execute("ROLLBACK");
@@ -213,6 +216,21 @@ impl Writer {
             self.scope.branches.clear();
         }
         outcome
+    }
+
+    /// Does the work of a group, and of what arrives meanwhile: others prepare theirs while this
+    /// thread writes, and find room in the same transaction.
+    fn run(&mut self, group: &mut Vec<Box<dyn Job>>, arriving: Arriving<'_>) -> rusqlite::Result<()> {
+        let (mut done, mut bytes) = (0, 0);
+        while let Some(job) = group.get_mut(done) {
+            job.run(&mut self.scope)?;
+            done += 1;
+            bytes += group[done - 1].bytes();
+            if done == group.len() && done < GROUP_JOBS && bytes < GROUP_BYTES {
+                group.extend(arriving());
+            }
+        }
+        Ok(())
     }
 
     /// Takes one step; whether it was the last. That space stays in the file is no failure.
@@ -243,16 +261,4 @@ impl Writer {
         let after = free()?;
         Ok(after > 0 && after < before)
     }
-}
-
-/// The first job and what waits behind it, as much as one transaction takes.
-fn gather(first: Box<dyn Job>, jobs: &mut mpsc::Receiver<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
-    let mut bytes = first.bytes();
-    let mut group = vec![first];
-    while group.len() < GROUP_JOBS && bytes < GROUP_BYTES {
-        let Ok(job) = jobs.try_recv() else { break };
-        bytes += job.bytes();
-        group.push(job);
-    }
-    group
 }
