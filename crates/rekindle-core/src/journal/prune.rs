@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, CheckpointId, Namespace, SessionKey};
 use crate::position::{Epoch, Head, Position, Seq};
 use crate::record::{CheckpointRemoved, Record};
-use crate::retention::{BranchFacts, CheckpointFacts, ForkFacts, Policy, PrunePlan, Reason, Trim, plan};
+use crate::retention::{BranchFacts, CheckpointFacts, ForkFacts, Policy, PrunePlan, Reason, Rule, Trim, plan};
 use crate::session::{BranchInfo, SessionInfo, SessionQuery};
 use crate::state::compact;
 use crate::status::Status;
@@ -84,6 +84,13 @@ impl Journal {
     pub async fn prune(&self, session: &SessionKey, policy: &Policy) -> Result<PruneResult> {
         let plan = self.plan_prune(session, policy, None).await?;
         self.apply_prune(session, plan, None).await
+    }
+
+    /// Removes checkpoints made before `cutoff`, except what is protected, and the history nothing
+    /// needs any more. For a dry run, plan with [`Rule::MaxAge`] instead.
+    pub async fn delete_older_than(&self, session: &SessionKey, cutoff: Timestamp) -> Result<PruneResult> {
+        let age = self.clock().now().since(cutoff);
+        self.prune(session, &Policy::new([Rule::MaxAge(age)])).await
     }
 
     /// Unmarks checkpoints. Refuses the newest of a branch, pinned ones and fork sources. The

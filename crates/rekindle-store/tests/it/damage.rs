@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rekindle_core::codec::{Codec, KeyRing, Place, Stamp, object_to_line};
+use rekindle_core::record::CheckpointMarked;
+use rekindle_core::retention::Policy;
 use rekindle_core::{
-    BranchId, DamageKind, Entry, ErrorKind, Head, IdSource, Journal, Position, Seq, SessionHeader, SessionId,
-    SessionKey, Store,
+    BranchId, CheckpointId, DamageKind, Entry, ErrorKind, Head, IdSource, Journal, Position, Seq, SessionHeader,
+    SessionId, SessionKey, Store,
 };
 use rekindle_store::{FileStore, SqliteStore, StoreOptions, SystemClock};
 use rekindle_testkit::{History, checkpoint, message};
@@ -305,5 +307,33 @@ async fn wrong_and_missing_keys_are_told_apart() {
         history.append(vec![message("after the rotation")]).await.unwrap();
         assert_eq!(journal.load(&session(), None).await.unwrap().state, history.state_after(usize::MAX), "{kind:?}");
         assert!(journal.verify(&session(), &Default::default()).await.unwrap().is_sound(), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_history_is_not_exported() {
+    for kind in [Kind::Files, Kind::Sqlite] {
+        let (victim, _) = Victim::new(kind, Codec::new()).await;
+        let mut frames = victim.frames();
+        frames[5] = forged(&victim);
+        victim.replace(&frames);
+        let mut file = Vec::new();
+        let error = victim.journal(Codec::new()).export(&session(), &mut file).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{kind:?}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_pruned_while_a_pin_cannot_be_read() {
+    let first = || KeyRing::new("first", [1; 32]).unwrap();
+    for kind in [Kind::Files, Kind::Sqlite] {
+        let (victim, _) = Victim::new(kind, Codec::new().with_encryption(first())).await;
+        let both = KeyRing::new("second", [2; 32]).unwrap().with_old("first", [1; 32]).unwrap();
+        let pin = CheckpointMarked::pinned(CheckpointId::new("c3").unwrap(), true);
+        victim.journal(Codec::new().with_encryption(both)).send(&session(), &[pin.into()]).await.unwrap();
+        let journal = victim.journal(Codec::new().with_encryption(first()));
+        let error = journal.prune(&session(), &Policy::default()).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::KeyMissing { key: "second".into() }, "{kind:?}: {error:?}");
+        assert_eq!(journal.checkpoints(&session(), None, None, 100).await.unwrap().len(), 10, "{kind:?}");
     }
 }

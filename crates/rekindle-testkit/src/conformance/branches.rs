@@ -1,7 +1,7 @@
 //! Branches: forks of forks, time travel, checkpoints.
 
 use rekindle_core::record::{Checkpoint, CheckpointMarked, Extra};
-use rekindle_core::{BranchId, CheckpointId, ErrorKind, OwnerId, Position, Removal, Seq, StoreExt as _};
+use rekindle_core::{BranchId, CheckpointId, ErrorKind, Hash, Head, OwnerId, Position, Removal, Seq, StoreExt as _};
 
 use crate::fixture::{Harness, key};
 use crate::history::{History, checkpoint, message};
@@ -172,4 +172,23 @@ pub async fn a_branch_can_be_removed_unless_needed(harness: &Harness) {
     assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
     // The name is free again.
     main.fork("first", 2).await.unwrap().append_steps(1).await.unwrap();
+}
+
+/// A caller that names what it saw is told whether history moved or is another.
+pub async fn what_was_seen_can_be_checked(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append_steps(3).await.unwrap();
+    let seen = main.head;
+    journal.check_seen(&key("a"), &main.branch, seen).await.unwrap();
+    main.append(vec![message("1"), message("2")]).await.unwrap();
+    let other = Head { hash: Hash::of(b"other"), ..seen };
+    let future = Head { seq: Seq(99), ..seen };
+    for (seen, words) in [(seen, "2 records were appended"), (other, "is not what was seen"), (future, "not there")] {
+        let error = journal.check_seen(&key("a"), &main.branch, seen).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Stale);
+        assert!(error.message().contains(words), "{error:?}");
+        assert_eq!(error.position().map(|position| position.seq), Some(seen.seq));
+    }
 }

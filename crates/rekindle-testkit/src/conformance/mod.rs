@@ -69,6 +69,7 @@ macro_rules! conformance {
                     fork_is_safe_to_repeat_and_refuses_nonsense
                     every_position_can_be_restored
                     checkpoints_are_found_newest_first
+                    what_was_seen_can_be_checked
                     a_branch_can_be_removed_unless_needed
                     list_filters
                     paging_is_stable_under_writes
@@ -78,11 +79,13 @@ macro_rules! conformance {
                     pruning_may_leave_nothing
                     pruning_keeps_open_work
                     pruned_positions_say_so
+                    old_checkpoints_can_be_deleted_by_age
                     deleting_inactive_sessions_spares_the_living
                     deleted_checkpoints_are_gone_and_protected_ones_are_not
                     export_and_import_round_trip
                     an_import_that_stopped_goes_on
                     a_damaged_export_is_refused
+                    a_forged_export_is_refused
                     verify_is_content_with_sound_sessions
                     verify_notices_a_store_set_back
                 }

@@ -211,3 +211,26 @@ pub async fn pruning_may_leave_nothing(harness: &Harness) {
     assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
     assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound());
 }
+
+/// Checkpoints from before a time go, the newest stays; what compaction kept keeps its age.
+pub async fn old_checkpoints_can_be_deleted_by_age(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    let mut times = Vec::new();
+    for n in 1..=4 {
+        times.push(journal.clock().now());
+        main.append(vec![message("m"), checkpoint(&format!("c{n}"))]).await.unwrap();
+        harness.clock.advance(Duration::from_secs(10));
+    }
+    let left = |found: Vec<rekindle_core::CheckpointInfo>| {
+        found.into_iter().map(|found| (found.checkpoint.id.to_string(), found.created_at)).collect::<Vec<_>>()
+    };
+    journal.delete_older_than(&key("a"), times[1]).await.unwrap();
+    let kept = left(journal.checkpoints(&key("a"), None, None, 10).await.unwrap());
+    assert_eq!(kept, [("c4".into(), times[3]), ("c3".into(), times[2]), ("c2".into(), times[1])]);
+    journal.delete_older_than(&key("a"), journal.clock().now()).await.unwrap();
+    let kept = left(journal.checkpoints(&key("a"), None, None, 10).await.unwrap());
+    assert_eq!(kept, [("c4".into(), times[3])]);
+    assert_eq!(journal.load(&key("a"), None).await.unwrap().state, main.state_after(usize::MAX));
+}

@@ -146,6 +146,41 @@ pub async fn a_damaged_export_is_refused(harness: &Harness) {
     }
 }
 
+/// A file whose records were changed and whose checksums were made to fit is refused: the chain
+/// does not fit.
+pub async fn a_forged_export_is_refused(harness: &Harness) {
+    let journal = harness.journal().await;
+    rich_session(harness, &journal).await;
+    let file = exported(&journal).await;
+    let mut lines: Vec<Vec<u8>> = file.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    let end = lines.pop().unwrap();
+    let target = lines.iter().position(|line| contains(line, b"main 42")).unwrap();
+    let text = String::from_utf8(lines[target].clone()).unwrap().replace("main 42", "forged!");
+    lines[target] = checked_again(&text);
+    let hash = rekindle_core::Hash::of(&lines.concat());
+    let end = String::from_utf8(end).unwrap();
+    let (before, after) = end.split_once(r#""hash":""#).unwrap();
+    lines.push(checked_again(&format!(r#"{before}"hash":"{hash}{}"#, &after[64..])));
+    let rename = ImportOptions { rename: Some(key("forged")), ..Default::default() };
+    let error = journal.import(&mut Cursor::new(lines.concat()), &rename).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error:?}");
+    let trusting = ImportOptions { accept_unverified: true, ..rename };
+    assert!(journal.import(&mut Cursor::new(lines.concat()), &trusting).await.is_err(), "the key is known");
+}
+
+fn contains(line: &[u8], text: &[u8]) -> bool {
+    line.windows(text.len()).any(|window| window == text)
+}
+
+/// The line with the checksum and the length that fit it.
+fn checked_again(line: &str) -> Vec<u8> {
+    let mut object: std::collections::BTreeMap<String, rekindle_core::Json> =
+        rekindle_core::Json::parse(line.trim()).unwrap().decode().unwrap();
+    object.remove("crc");
+    object.remove("len");
+    rekindle_core::codec::object_to_line(&object).unwrap()
+}
+
 /// Verification reads everything and has nothing to say about a sound session.
 pub async fn verify_is_content_with_sound_sessions(harness: &Harness) {
     let journal = harness.journal().await;
