@@ -7,7 +7,7 @@ use crate::position::Seq;
 use crate::record::Marks;
 use crate::session::Damage;
 
-/// The most frames one page of [`Store::read`] may hold.
+/// The most frames one page of [`Store::read`](super::Store::read) may hold.
 pub const MAX_FRAMES: usize = 1_000;
 
 /// A page of frames ends once it holds this many bytes.
