@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use rekindle_core::{Append, Appended, BranchId, Decided, Error, Hash, ReadFrames, Seq, SessionKey, Slot, Timestamp};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, params};
 
 use super::failure::Outcome;
 use super::frames::{self, FrameRow};
@@ -20,7 +20,16 @@ const REMEMBERED: usize = 8_192;
 /// The rows of branches that were written lately. What is remembered may be gone, but is never
 /// another branch: rows of branches are numbered once and for all.
 #[derive(Debug, Default)]
-pub(super) struct BranchCache(HashMap<(SessionKey, BranchId), i64>);
+pub(super) struct BranchCache(HashMap<(SessionKey, BranchId), Known>);
+
+/// A branch that was written lately.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: i64,
+    /// Entries added since its recent ones were last looked at. Another process may have added
+    /// more: then they are moved a little later.
+    added: usize,
+}
 
 impl BranchCache {
     /// Forgets everything.
@@ -28,11 +37,11 @@ impl BranchCache {
         self.0.clear();
     }
 
-    fn remember(&mut self, key: (SessionKey, BranchId), id: i64) {
+    fn remember(&mut self, key: (SessionKey, BranchId), known: Known) {
         if self.0.len() >= REMEMBERED {
             self.0.clear();
         }
-        self.0.insert(key, id);
+        self.0.insert(key, known);
     }
 }
 
@@ -42,20 +51,17 @@ pub(super) fn append(scope: &mut Scope, append: &Append, rows: &[FrameRow]) -> O
     let key = (append.session.clone(), append.branch.clone());
     let known = scope.branches.0.get(&key).copied();
     let (first, entries) = numbered(scope, rows)?;
-    if let Some(id) = known
-        && let Some(recent) = move_head(&scope.connection, id, append, now, &entries)?
+    if let Some(known) = known
+        && move_head(&scope.connection, known.id, append, now, &entries)?
     {
-        return complete(scope, (id, first, recent), append, rows);
+        return complete(scope, (key, known), first, append, rows);
     }
     let Some(id) = find_branch(&scope.connection, &append.session, &append.branch)? else {
         scope.branches.0.remove(&key);
         return Err(absent(scope, append, now)?.into());
     };
-    scope.branches.remember(key, id);
-    if known != Some(id)
-        && let Some(recent) = move_head(&scope.connection, id, append, now, &entries)?
-    {
-        return complete(scope, (id, first, recent), append, rows);
+    if known.map(|known| known.id) != Some(id) && move_head(&scope.connection, id, append, now, &entries)? {
+        return complete(scope, (key, Known { id, added: 0 }), first, append, rows);
     }
     explain(scope, append, now)
 }
@@ -71,59 +77,56 @@ fn numbered(scope: &mut Scope, rows: &[FrameRow]) -> rusqlite::Result<(i64, Vec<
     Ok((first, FrameRow::entries(rows, first)))
 }
 
-/// The conditions are those of [`Append::decide`] for an append that is new. If they hold, the
-/// bytes of the branch's recent entries come back.
+/// Whether the head was moved. The conditions are those of [`Append::decide`] for an append that
+/// is new.
 fn move_head(
     connection: &Connection,
     id: i64,
     append: &Append,
     now: Timestamp,
     entries: &[u8],
-) -> rusqlite::Result<Option<u32>> {
+) -> rusqlite::Result<bool> {
     let (head, expected) = (append.head(), append.expected);
     let status = append.status.map(|status| status.as_str());
     let (seq, expected_seq, now_number) = (signed(head.seq.0), signed(expected.seq.0), signed(now.0));
-    let recent = |row: &Row<'_>| row.get::<_, u32>(0);
-    match append.fence {
+    let changed = match append.fence {
         Some(epoch) => {
             let until = append.renew.map(|ttl| signed(now.plus(ttl).0));
             let mut statement = connection.prepare_cached(
                 "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
                      lease_expires = coalesce(?5, lease_expires), recent = CAST(recent || ?10 AS BLOB)
-                 WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3
-                 RETURNING length(recent)",
+                 WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3",
             )?;
             let (head, expected, epoch) = (head.hash.0, expected.hash.0, signed(epoch.0));
             let values = params![seq, head, now_number, status, until, id, expected_seq, expected, epoch, entries];
-            statement.query_row(values, recent).optional()
+            statement.execute(values)
         }
         None => connection
             .prepare_cached(
                 "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
                      recent = CAST(recent || ?8 AS BLOB)
-                 WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL OR lease_expires <= ?3)
-                 RETURNING length(recent)",
+                 WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL OR lease_expires <= ?3)",
             )?
-            .query_row(
-                params![seq, head.hash.0, now_number, status, id, expected_seq, expected.hash.0, entries],
-                recent,
-            )
-            .optional(),
-    }
+            .execute(params![seq, head.hash.0, now_number, status, id, expected_seq, expected.hash.0, entries]),
+    };
+    changed.map(|rows| rows > 0)
 }
 
-/// Adds the frames to branch `id`, numbered from `first`.
+/// Adds the frames to a branch, numbered from `first`.
 fn complete(
     scope: &mut Scope,
-    (id, first, recent): (i64, i64, u32),
+    (key, Known { id, mut added }): ((SessionKey, BranchId), Known),
+    first: i64,
     append: &Append,
     rows: &[FrameRow],
 ) -> Outcome<Appended> {
     frames::insert(&scope.connection, id, first, rows)?;
     scope.next_frame = Some(first + rows.len() as i64);
-    if index::fills_chunk(recent) {
-        index::move_recent(&scope.connection, id)?;
+    added += rows.len();
+    if added >= index::CHUNK {
+        added = index::move_recent(&scope.connection, id)?;
     }
+    scope.branches.remember(key, Known { id, added });
     if append.describe.is_some() || append.sealed.is_some() {
         describe(&scope.connection, append)?;
     }

@@ -8,7 +8,7 @@
 use rekindle_core::{BranchId, Marks, ReadFrames, Seq, SessionKey};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::entry::{ENTRY_BYTES, Entry, continuous, decode, encode};
+use super::entry::{Entry, continuous, decode, encode};
 use super::rows::signed;
 
 /// Entries of a chunk. More would make every append write more, fewer would make chunks move
@@ -154,19 +154,14 @@ pub(super) fn pick(read: &ReadFrames, mut all: Vec<Entry>) -> Vec<Entry> {
     all
 }
 
-/// Whether so many bytes of recent entries are enough for a chunk.
-pub(super) fn fills_chunk(recent_bytes: u32) -> bool {
-    recent_bytes as usize >= CHUNK * ENTRY_BYTES
-}
-
-/// Moves recent entries into chunks.
-pub(super) fn move_recent(connection: &Connection, branch: i64) -> rusqlite::Result<()> {
+/// Moves recent entries into chunks; how many stay.
+pub(super) fn move_recent(connection: &Connection, branch: i64) -> rusqlite::Result<usize> {
     let recent: Vec<u8> = connection
         .prepare_cached("SELECT recent FROM branches WHERE id = ?1")?
         .query_row([branch], |row| row.get(0))?;
     match decode(&recent) {
-        Some(entries) => store(connection, branch, &entries),
-        None => rebuild(connection, branch),
+        Some(entries) => store(connection, branch, &entries).map(|()| entries.len() % CHUNK),
+        None => rebuild(connection, branch).map(|()| 0),
     }
 }
 
