@@ -127,9 +127,15 @@ pub(crate) fn put_on_one_line(text: &mut [u8]) {
     }
 }
 
-/// How deeply arrays and objects nest in `text`, which must be valid JSON. Jumps over strings,
-/// so the cost follows the structure and not the length of the texts inside.
+/// How deeply arrays and objects nest in `text`, which must be valid JSON.
 pub(crate) fn depth(text: &[u8]) -> usize {
+    walk(text, |_, _, _| ())
+}
+
+/// Walks over `text` and gives every string in it to `visit`: its raw content, whether there is an
+/// escape in it, and where it ends. Returns how deeply arrays and objects nest. Jumps over the
+/// content of strings, so the cost follows the structure and not the length of the texts.
+pub(crate) fn walk(text: &[u8], mut visit: impl FnMut(&[u8], bool, usize)) -> usize {
     let (mut depth, mut deepest, mut at) = (0usize, 0usize, 0usize);
     while let Some(&byte) = text.get(at) {
         match byte {
@@ -138,7 +144,11 @@ pub(crate) fn depth(text: &[u8]) -> usize {
                 deepest = deepest.max(depth);
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => at = end_of_string(text, at),
+            b'"' => {
+                let (end, escaped) = string_end(text, at);
+                visit(&text[(at + 1).min(end)..end], escaped, end);
+                at = end;
+            }
             _ => {}
         }
         at += 1;
@@ -146,17 +156,19 @@ pub(crate) fn depth(text: &[u8]) -> usize {
     deepest
 }
 
-/// The index of the quote that closes the string opened at `start`.
-fn end_of_string(text: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
+/// The index of the quote that closes the string opened at `start`, or the end of the text, and
+/// whether there is an escape in it.
+pub(crate) fn string_end(text: &[u8], start: usize) -> (usize, bool) {
+    let (mut at, mut escaped) = (start + 1, false);
     while let Some(offset) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
         at += offset;
         if text[at] == b'"' {
-            return at;
+            return (at, escaped);
         }
+        escaped = true;
         at += 2;
     }
-    text.len()
+    (text.len(), escaped)
 }
 
 #[cfg(test)]

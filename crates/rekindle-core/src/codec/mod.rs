@@ -425,11 +425,12 @@ impl Codec {
         serde_json::to_writer(&mut *payload, record)
             .map_err(|error| Error::invalid("a record cannot be written as JSON").because(error))?;
         // The record itself adds three levels: the record, its body, a list in it.
-        let depth = json::depth(&payload[start..]).saturating_sub(3);
+        let (suspicious, depth) = self.redaction.inspect(&payload[start..]);
+        let depth = depth.saturating_sub(3);
         if depth > self.limits.depth {
             return Err(Error::limit("depth of a value", depth as u64, self.limits.depth as u64));
         }
-        if let Cow::Owned(redacted) = self.redaction.record(&payload[start..])? {
+        if suspicious && let Cow::Owned(redacted) = self.redaction.record(&payload[start..])? {
             payload.truncate(start);
             payload.extend_from_slice(&redacted);
         }

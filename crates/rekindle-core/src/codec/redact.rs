@@ -8,11 +8,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use memchr::{memchr, memchr2};
 use regex::Regex;
 
 use crate::error::{Error, Result};
-use crate::json::Json;
+use crate::json::{Json, string_end, walk};
 
 /// The fields of records that are structure: a pattern must not touch them.
 const STRUCTURE: &[&str] = &[
@@ -121,36 +120,35 @@ impl Redaction {
     }
 
     /// One record, as JSON, without what must not be stored: the same bytes if there is nothing
-    /// to do, which is found out without taking it apart.
+    /// to do.
     pub(super) fn record<'a>(&self, record: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         self.bytes(record, Level::Record, NESTED)
     }
 
+    /// Whether there may be something to take out, and how deeply the JSON nests: both are found
+    /// out in one pass.
+    pub(super) fn inspect(&self, json: &[u8]) -> (bool, usize) {
+        let mut suspicious = !self.patterns.is_empty();
+        let depth = walk(json, |text, escaped, end| {
+            suspicious |=
+                (escaped && (may_be_json(text) || next_is_colon(json, end + 1))) || self.may_be_excluded(text);
+        });
+        (suspicious, depth)
+    }
+
+    /// Whether a string is an excluded key, or the name of a register that is.
+    fn may_be_excluded(&self, text: &[u8]) -> bool {
+        text.len() <= 128 && std::str::from_utf8(text).is_ok_and(|text| self.excludes(text))
+    }
+
     fn bytes<'a>(&self, json: &'a [u8], level: Level, nested: usize) -> Result<Cow<'a, [u8]>> {
-        let nothing_to_do = self.keys.is_empty() || !self.may_hold_excluded_key(json);
-        if nothing_to_do && self.patterns.is_empty() {
+        if !self.inspect(json).0 {
             return Ok(Cow::Borrowed(json));
         }
         let mut copy =
             Copying { redaction: self, json, at: 0, out: Vec::with_capacity(json.len()), changed: false, nested };
         copy.value(level)?;
         Ok(if copy.changed { Cow::Owned(copy.out) } else { Cow::Borrowed(json) })
-    }
-
-    /// Whether an excluded key may occur: as a key, as the name of a register, or in a string
-    /// that looks like JSON.
-    fn may_hold_excluded_key(&self, json: &[u8]) -> bool {
-        let mut at = 0;
-        while let Some(start) = memchr(b'"', &json[at..]).map(|offset| at + offset) {
-            let (end, escaped) = string_end(json, start);
-            let text = &json[(start + 1).min(end)..end];
-            let suspicious = escaped && (may_be_json(text) || next_is_colon(json, end + 1));
-            if suspicious || std::str::from_utf8(text).is_ok_and(|text| text.len() <= 128 && self.excludes(text)) {
-                return true;
-            }
-            at = (end + 1).min(json.len());
-        }
-        false
     }
 }
 
@@ -339,21 +337,6 @@ impl Level {
 
 fn cut_off() -> Error {
     Error::invalid("the record cannot be searched for secrets")
-}
-
-/// The index of the quote that closes the string opened at `start`, or the end, and whether
-/// there is an escape in it.
-fn string_end(json: &[u8], start: usize) -> (usize, bool) {
-    let (mut at, mut escaped) = (start + 1, false);
-    while let Some(offset) = json.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += offset;
-        if json[at] == b'"' {
-            return (at, escaped);
-        }
-        escaped = true;
-        at += 2;
-    }
-    (json.len(), escaped)
 }
 
 /// Whether the raw content of a string may be an object or an array.
