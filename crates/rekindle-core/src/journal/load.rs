@@ -13,7 +13,7 @@ use crate::position::{Hash, Head, Position, Seq};
 use crate::record::{Checkpoint, Marks, Record};
 use crate::session::{Damage, DamageKind, SessionInfo};
 use crate::state::State;
-use crate::store::{ReadFrames, Slot, StoreExt as _};
+use crate::store::{MAX_FRAMES, ReadFrames, Slot, StoreExt as _};
 use crate::time::Timestamp;
 
 /// One place of a branch: a batch, or what is wrong with it.
@@ -362,11 +362,24 @@ impl Journal {
             Some(position) => position.clone(),
             None => Position::new(info.current.clone(), info.current_branch()?.head.seq),
         };
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
         let marks = self.checkpoint_marks(session, OnDamage::PassOver).await?;
         let mut found = Vec::new();
         let mut skipping = before.is_some();
         for stretch in lineage(&info, &position)?.iter().rev() {
-            for mut candidate in self.checkpoints_of(session, stretch, OnDamage::PassOver).await? {
+            // Reading stops once there are enough, so that the newest few cost the same in any history.
+            let missing = limit - found.len();
+            let enough = |here: &[CheckpointInfo]| {
+                let is_before = |found: &CheckpointInfo| before == Some(&found.checkpoint.id);
+                let start = if skipping { here.iter().position(is_before).map(|at| at + 1) } else { Some(0) };
+                let seen = start.map_or(&[][..], |start| &here[start..]).iter();
+                seen.filter(|found| !marks.removed.contains(&found.checkpoint.id)).take(missing).count() == missing
+            };
+            for mut candidate in
+                self.some_checkpoints_of(session, stretch, OnDamage::PassOver, missing, &enough).await?
+            {
                 let id = &candidate.checkpoint.id;
                 if skipping {
                     skipping = before != Some(id);
@@ -376,6 +389,9 @@ impl Journal {
                     marks.apply(&mut candidate.checkpoint);
                     found.push(candidate);
                 }
+            }
+            if found.len() == limit {
+                break;
             }
         }
         if skipping {
@@ -425,9 +441,22 @@ impl Journal {
         stretch: &Stretch,
         on_damage: OnDamage,
     ) -> Result<Vec<CheckpointInfo>> {
+        self.some_checkpoints_of(session, stretch, on_damage, usize::MAX, &|_| false).await
+    }
+
+    /// The same, but only until there are enough; about so many are wanted.
+    async fn some_checkpoints_of(
+        &self,
+        session: &SessionKey,
+        stretch: &Stretch,
+        on_damage: OnDamage,
+        wanted: usize,
+        enough: &(dyn Fn(&[CheckpointInfo]) -> bool + Sync),
+    ) -> Result<Vec<CheckpointInfo>> {
         let mut found = Vec::new();
         let all = ReadFrames::all(session.clone(), stretch.branch.clone()).with_marks(Marks::CHECKPOINT);
         let read = all.clone().with_range(stretch.from, stretch.through).with_newest_first();
+        let read = read.with_limit(wanted.clamp(64, MAX_FRAMES));
         let place = Place { session, branch: &stretch.branch };
         self.store()
             .read_pages(&read, &mut |slots| {
@@ -441,10 +470,10 @@ impl Journal {
                         );
                     }
                 }
-                Ok(ControlFlow::Continue(()))
+                Ok(if enough(&found) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })
             .await?;
-        if let Some(base) = stretch.base {
+        if let Some(base) = stretch.base.filter(|_| !enough(&found)) {
             for slot in self.store().read_all(&all.with_base()).await?.into_iter().rev() {
                 if let Some(batch) = self.batch(place, slot, on_damage)? {
                     let here = batch.records.iter().filter(|record| !is_inexact(record));

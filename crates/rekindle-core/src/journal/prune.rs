@@ -1,7 +1,7 @@
 //! Pruning: facts for the planner, and carrying out its plans. Every step may be repeated, so
 //! a crash in between costs nothing but a new plan.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -366,15 +366,4 @@ fn fence_of(own: Option<&Lease>, branch: &BranchId) -> Option<Epoch> {
 fn own_stretch(branch: &BranchInfo) -> Stretch {
     let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
     Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq }
-}
-
-impl DeletePlan {
-    /// How many sessions stay for each reason.
-    pub fn protected_counts(&self) -> HashMap<String, usize> {
-        let mut counts = HashMap::new();
-        for (_, reason) in &self.protected {
-            *counts.entry(reason.to_string()).or_default() += 1;
-        }
-        counts
-    }
 }

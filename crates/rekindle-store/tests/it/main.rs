@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod conformance;
+mod costs;
 mod damage;
 mod durability;
 mod faults;
