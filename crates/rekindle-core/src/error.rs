@@ -98,6 +98,27 @@ pub enum ErrorKind {
     PersistFailed,
     /// The handle was closed, or an earlier failure stopped it.
     Closed,
+    /// A run is not finished, and what was asked for needs a finished one.
+    Unfinished,
+    /// The wait was answered, has expired or was cancelled.
+    WaitClosed,
+    /// What is on record for a call is not for this call: other tool, other arguments.
+    EffectMismatch,
+    /// A call may or may not have happened, and its policy lets nobody but a person decide.
+    InDoubt,
+    /// A budget is used up.
+    BudgetSpent {
+        /// Which.
+        budget: Cow<'static, str>,
+        /// How much was used.
+        used: u64,
+        /// How much there was.
+        limit: u64,
+    },
+    /// The model gave no answer.
+    ModelFailed,
+    /// A step, a tool or the loop around them failed for good.
+    StepFailed,
 }
 
 /// One line of the error catalogue: what users see in `docs/errors.md`.
@@ -169,6 +190,20 @@ catalog! {
         "the store could not make the data durable", "free disk space or mend the device, then try again; nothing acknowledged was lost";
     ErrorKind::Closed => "RK0018", "Closed", Never,
         "the handle was closed or stopped after an earlier failure", "open it again; the first failure is the source of this error";
+    ErrorKind::Unfinished => "RK0019", "Unfinished", Never,
+        "the session has an unfinished run", "resume it, cancel it, or send the message to its inbox";
+    ErrorKind::WaitClosed => "RK0020", "WaitClosed", Never,
+        "the wait was answered before, has expired or was cancelled", "look at the session's waits; a decision that counted stays as it is";
+    ErrorKind::EffectMismatch => "RK0021", "EffectMismatch", Never,
+        "the outcome on record belongs to a call with another tool or other arguments", "undo the edit, or fork before the call and go on from there";
+    ErrorKind::InDoubt => "RK0022", "InDoubt", Never,
+        "a call with side effects was under way when its process died, and nobody may repeat it", "find out whether it happened and settle the effect by hand, then resume";
+    ErrorKind::BudgetSpent { .. } => "RK0023", "BudgetSpent", Never,
+        "a budget of the session is used up", "resume with a raised budget, which is recorded, or cancel the run";
+    ErrorKind::ModelFailed => "RK0024", "ModelFailed", Later,
+        "the model gave no answer", "resume later; nothing that was answered is asked again";
+    ErrorKind::StepFailed => "RK0025", "StepFailed", Never,
+        "a step failed for good", "mend what the message names, then resume, or send a new message";
 }
 
 /// An error with its context. Small on the stack; everything else is behind one box.

@@ -19,7 +19,7 @@ pub struct LogAppend {
 }
 
 /// Appends the values of settled effects to a log, in this order, whatever order they ended in.
-/// Each value is stored once, in its outcome.
+/// Each value is stored once, in its outcome; the effects are done with, and leave the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogAppendOutcomes {
     /// The log.

@@ -4,6 +4,7 @@ mod compact;
 mod diff;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -36,7 +37,7 @@ use crate::status::Status;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    logs: BTreeMap<LogName, Vec<Json>>,
+    logs: BTreeMap<LogName, Arc<Vec<Json>>>,
     registers: BTreeMap<RegisterKey, Json>,
     effects: BTreeMap<EffectId, EffectState>,
     waits: BTreeMap<WaitId, WaitState>,
@@ -170,7 +171,13 @@ impl State {
 
     /// The items of a log; empty if there is none.
     pub fn log(&self, log: &LogName) -> &[Json] {
-        self.logs.get(log).map_or(&[], Vec::as_slice)
+        self.logs.get(log).map_or(&[], |items| items.as_slice())
+    }
+
+    /// The items of a log, shared: nothing is copied, and the log may grow while it is held (at
+    /// the price of one copy then).
+    pub fn shared_log(&self, log: &LogName) -> Arc<Vec<Json>> {
+        self.logs.get(log).cloned().unwrap_or_default()
     }
 
     /// All logs.
@@ -190,12 +197,13 @@ impl State {
         self.registers.iter()
     }
 
-    /// An effect of the current line of runs.
+    /// An effect of the current line of runs whose outcome was not yet taken into a log.
     pub fn effect(&self, effect: &EffectId) -> Option<&EffectState> {
         self.effects.get(effect)
     }
 
-    /// Effects of the current line of runs, and open ones of earlier runs.
+    /// Effects of the current line of runs, and open ones of earlier runs, whose outcome was not
+    /// yet taken into a log.
     pub fn effects(&self) -> impl Iterator<Item = &EffectState> {
         self.effects.values()
     }
@@ -242,7 +250,7 @@ impl State {
 
     /// Logs and registers as one JSON document: `{"logs":{…},"registers":{…}}`.
     pub fn to_value(&self) -> Result<Value> {
-        let list = |items: &Vec<Json>| items.iter().map(Json::to_value).collect::<Result<Vec<_>>>();
+        let list = |items: &[Json]| items.iter().map(Json::to_value).collect::<Result<Vec<_>>>();
         let logs = self.logs.iter().map(|(name, items)| Ok((name.to_string(), Value::Array(list(items)?))));
         let registers = self.registers.iter().map(|(key, value)| Ok((key.to_string(), value.to_value()?)));
         let mut document = Map::new();
@@ -253,9 +261,9 @@ impl State {
 
     fn log_mut(&mut self, log: &LogName) -> &mut Vec<Json> {
         if !self.logs.contains_key(log) {
-            self.logs.insert(log.clone(), Vec::new());
+            self.logs.insert(log.clone(), Arc::default());
         }
-        self.logs.get_mut(log).expect("the log was put in above")
+        Arc::make_mut(self.logs.get_mut(log).expect("the log was put in above"))
     }
 
     /// Whether a record of an effect changes anything. What settled first counts for ever, and a
@@ -281,6 +289,8 @@ impl State {
         });
         let values: Vec<Json> = values.collect::<Result<_>>()?;
         self.log_mut(&append.log).extend(values);
+        // Taken: the log holds the values from here on, and nobody asks for the effect again.
+        append.effects.iter().for_each(|effect| drop(self.effects.remove(effect)));
         Ok(())
     }
 

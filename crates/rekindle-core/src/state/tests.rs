@@ -98,8 +98,17 @@ fn settled_outcomes_reach_the_log_in_call_order_and_share_their_text() {
     let state = fold(&records);
     let texts: Vec<_> = state.log(&log()).iter().map(Json::as_str).collect();
     assert_eq!(texts, ["\"result 1\"", "\"result 2\""]);
-    let stored = state.effect(&effect(1)).unwrap().outcome.as_ref().unwrap().value.as_ref().unwrap();
-    assert!(state.log(&log())[0].is_shared_with(stored));
+    let Record::EffectOutcome(stored) = &records[3] else { panic!("an outcome stands there") };
+    assert!(state.log(&log())[0].is_shared_with(stored.value.as_ref().unwrap()));
+    assert_eq!(state.effects().count(), 0, "what was taken into a log is done with");
+}
+
+#[test]
+fn a_log_that_is_held_does_not_change() {
+    let mut state = fold(&[LogAppend::new(log(), vec![Json::from("a")]).into()]);
+    let held = state.shared_log(&log());
+    state.apply(&LogAppend::new(log(), vec![Json::from("b")]).into()).unwrap();
+    assert_eq!((held.len(), state.log(&log()).len()), (1, 2));
 }
 
 #[test]
