@@ -65,7 +65,7 @@ pub use options::StoreOptions;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use system::{SystemClock, system_ids};
-pub use writer::{BranchWriter, WriterOptions};
+pub use writer::{BranchWriter, Watermark, WriterOptions};
 
 /// The example of the README is compiled with the documentation tests.
 #[cfg_attr(doctest, doc = include_str!("../../../README.md"))]

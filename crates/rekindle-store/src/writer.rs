@@ -107,17 +107,7 @@ impl BranchWriter {
     /// Commits a batch and returns where it ends. When that is on disk depends on the mode.
     pub async fn commit(&mut self, records: &[Record]) -> Result<Head> {
         self.make_room().await?;
-        let head = {
-            let mut queue = self.shared.queue();
-            let append = self.shared.journal.prepare(&queue.target, records)?;
-            queue.target.expected = append.head();
-            queue.bytes += append.frames.iter().map(|frame| frame.stored_len()).sum::<usize>();
-            queue.waiting.push_back(append);
-            if self.options.durability != Durability::Exit {
-                queue.wanted = queue.target.expected.seq;
-            }
-            queue.target.expected
-        };
+        let head = self.enqueue(records)?;
         match self.options.durability {
             Durability::Sync => self.shared.write_wanted(1).await,
             Durability::Async => self.shared.work.notify_one(),
@@ -142,6 +132,11 @@ impl BranchWriter {
         self.shared.durable.borrow().head
     }
 
+    /// The durable watermark as something that can be waited for.
+    pub fn watermark(&self) -> Watermark {
+        Watermark(self.shared.durable.subscribe())
+    }
+
     /// The end of what was committed, on disk or not.
     pub fn head(&self) -> Head {
         self.shared.queue().target.expected
@@ -151,6 +146,26 @@ impl BranchWriter {
     pub fn backlog(&self) -> (usize, usize) {
         let queue = self.shared.queue();
         (queue.waiting.len(), queue.bytes)
+    }
+
+    /// After a failure: looks how far the store really came, and goes on from there. What stands
+    /// in the queue is kept over failures, so nothing committed is lost if the cause has passed.
+    pub async fn retry(&mut self) -> Result<()> {
+        if !self.shared.durable.borrow().failed {
+            return Ok(());
+        }
+        if let Some(task) = self.task.take() {
+            // A failed writer's task ends by itself; until it has, its end would fail us again.
+            let _ = task.await;
+        }
+        let (session, branch) = {
+            let queue = self.shared.queue();
+            (queue.target.session.clone(), queue.target.branch.clone())
+        };
+        let info = self.shared.journal.store().open(&session).await?;
+        self.shared.resume_behind(info.branch(&branch)?.head)?;
+        self.task = self.options.durability.ne(&Durability::Sync).then(|| tokio::spawn(Arc::clone(&self.shared).run()));
+        Ok(())
     }
 
     /// Flushes and ends the writer. Dropping it instead ends it without waiting: what was not
@@ -164,6 +179,29 @@ impl BranchWriter {
             let _ = task.await;
         }
         Ok(head)
+    }
+
+    /// Commits a batch to the queue alone, although the writer has failed, if there is room: it is
+    /// written after [`BranchWriter::retry`].
+    pub fn hold(&mut self, records: &[Record]) -> Result<Head> {
+        let (batches, bytes) = self.backlog();
+        if bytes >= self.options.queue_bytes || batches >= self.options.queue_batches {
+            let message = format!("{batches} batches wait for the store and there is no room for more");
+            return Err(Error::new(ErrorKind::PersistFailed, message).during("commit"));
+        }
+        self.enqueue(records)
+    }
+
+    fn enqueue(&self, records: &[Record]) -> Result<Head> {
+        let mut queue = self.shared.queue();
+        let append = self.shared.journal.prepare(&queue.target, records)?;
+        queue.target.expected = append.head();
+        queue.bytes += append.frames.iter().map(|frame| frame.stored_len()).sum::<usize>();
+        queue.waiting.push_back(append);
+        if self.options.durability != Durability::Exit {
+            queue.wanted = queue.target.expected.seq;
+        }
+        Ok(queue.target.expected)
     }
 
     /// Waits until the queue has room for another batch.
@@ -198,6 +236,23 @@ impl BranchWriter {
         let reached = reached.map(|progress| *progress);
         self.shared.check()?;
         reached.map(|progress| progress.head).map_err(|_| Error::new(ErrorKind::Closed, "the writer is closed"))
+    }
+}
+
+/// The durable watermark of a writer, as something that can be waited for.
+#[derive(Clone, Debug)]
+pub struct Watermark(watch::Receiver<Progress>);
+
+impl Watermark {
+    /// How far the disk has come.
+    pub fn head(&self) -> Head {
+        self.0.borrow().head
+    }
+
+    /// Waits until the disk has come further; nothing if the writer is gone.
+    pub async fn moved(&mut self) -> Option<Head> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().head)
     }
 }
 
@@ -278,6 +333,26 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Clears the failure and drops what the store already has: the reply to it was lost.
+    fn resume_behind(&self, head: Head) -> Result<()> {
+        let mut queue = self.queue();
+        let durable = self.durable.borrow().head;
+        let written = match queue.waiting.iter().position(|append| append.head() == head) {
+            Some(index) => index + 1,
+            None if head == durable => 0,
+            None => {
+                let kind = ErrorKind::Conflict { expected: durable.seq, actual: head.seq };
+                return Err(Error::new(kind, "somebody else wrote to the branch").on(&queue.target.session));
+            }
+        };
+        let frames = queue.waiting.drain(..written).flat_map(|append| append.frames);
+        let bytes: usize = frames.map(|frame| frame.stored_len()).sum();
+        queue.bytes -= bytes;
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.durable.send_modify(|progress| *progress = Progress { head, failed: false });
+        Ok(())
     }
 
     /// Stops the writer; the first error is the one that counts.

@@ -1,0 +1,4 @@
+//! Behaviour of the models in this crate.
+#![allow(clippy::unwrap_used)]
+
+mod scripted;

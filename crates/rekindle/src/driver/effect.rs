@@ -1,0 +1,321 @@
+//! Effects: intent before, outcome after, each on its own; what settled is never run again.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use rekindle_core::record::{
+    EffectIntent, EffectKind, EffectOutcome, EffectPartial, Extra, InDoubtPolicy, OutcomeStatus, Usage,
+};
+use rekindle_core::{EffectId, Epoch, Error, ErrorKind, Hash, Json, Record, Result, SessionKey};
+use tokio_util::sync::CancellationToken;
+
+use super::{Driver, Stop};
+use crate::tool::Retries;
+
+/// A call that reaches outside, as its executor describes it.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// The effect.
+    pub id: EffectId,
+    /// What kind of call it is.
+    pub kind: EffectKind,
+    /// The tool, model or step.
+    pub name: String,
+    /// The version of the tool.
+    pub version: Option<String>,
+    /// Hash of the canonical arguments.
+    pub hash: Hash,
+    /// The arguments, where they stand nowhere else.
+    pub arguments: Option<Json>,
+    /// What to do if it never settles.
+    pub policy: InDoubtPolicy,
+    /// The step it belongs to.
+    pub step: Option<String>,
+    /// The child session, if it drives one.
+    pub child: Option<SessionKey>,
+    /// How passing failures are tried again.
+    pub retries: Retries,
+    /// Whether the last failure settles it; otherwise it stays open, to be tried by a resume.
+    pub settles_when_exhausted: bool,
+}
+
+/// What is on record for an effect.
+#[derive(Clone, Debug)]
+pub(crate) enum Known {
+    /// Nothing.
+    New,
+    /// It was intended by this process and has not started.
+    Fresh(EffectIntent),
+    /// It was intended and nobody knows whether it happened.
+    InDoubt(EffectIntent),
+    /// It ended.
+    Settled(EffectOutcome),
+}
+
+impl Known {
+    /// The number of the next try.
+    pub(crate) fn next_attempt(&self) -> u32 {
+        match self {
+            Self::New => 1,
+            Self::Fresh(intent) => intent.attempt,
+            Self::InDoubt(intent) => intent.attempt + 1,
+            Self::Settled(outcome) => outcome.attempt,
+        }
+    }
+}
+
+/// One try at an effect, as the call sees it.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Which try this is, from 1.
+    pub number: u32,
+    /// The same over retries and resumes, another on a fork.
+    pub idempotency_key: String,
+    /// The generation of the lease.
+    pub fence: Epoch,
+    /// Fires when the result is no longer wanted.
+    pub cancel: CancellationToken,
+}
+
+/// How a try ended.
+#[derive(Clone, Debug)]
+pub enum Tried {
+    /// It succeeded.
+    Ok {
+        /// The result.
+        value: Json,
+        /// What it used.
+        usage: Usage,
+        /// What else is committed together with the outcome.
+        records: Vec<Record>,
+        /// What the outcome says besides.
+        extra: Extra,
+    },
+    /// It failed, and trying again is no use.
+    Failed {
+        /// What stands for the result.
+        value: Json,
+        /// What went wrong.
+        error: String,
+    },
+    /// It failed without having happened; trying again may help.
+    Passing {
+        /// What stands for the result if there are no tries left.
+        value: Json,
+        /// What went wrong.
+        error: String,
+        /// Not before then.
+        after: Option<Duration>,
+    },
+    /// It was stopped, and did not happen.
+    Cancelled {
+        /// What stands for the result.
+        value: Json,
+        /// Why.
+        error: String,
+    },
+    /// Nobody knows whether it happened.
+    InDoubt {
+        /// Why.
+        error: String,
+    },
+    /// It has not ended: something must happen elsewhere first.
+    Open {
+        /// What is committed now.
+        records: Vec<Record>,
+    },
+}
+
+/// What came of an effect.
+#[derive(Clone, Debug)]
+pub enum Performed {
+    /// It ended.
+    Settled(EffectOutcome),
+    /// It has not ended: it waits, or it is to be tried again at a resume.
+    Open,
+    /// Nobody knows whether it happened.
+    InDoubt(String),
+}
+
+impl Driver {
+    /// What is on record for `effect`; an error if that belongs to another call.
+    pub(crate) async fn known(&self, effect: &Effect) -> Result<Known> {
+        let core = self.shared.core.lock().await;
+        let Some(state) = core.state.effect(&effect.id) else { return Ok(Known::New) };
+        let intent = &state.intent;
+        if intent.name != effect.name || intent.arguments_hash != effect.hash {
+            let message = format!(
+                "effect `{}` is on record as a call of `{}` with other arguments or another tool than `{}`",
+                effect.id, intent.name, effect.name
+            );
+            return Err(Error::new(ErrorKind::EffectMismatch, message).on(self.session()));
+        }
+        Ok(match &state.outcome {
+            Some(outcome) if state.is_settled() => Known::Settled(outcome.clone()),
+            _ if core.fresh.contains(&effect.id) => Known::Fresh(intent.clone()),
+            _ => Known::InDoubt(intent.clone()),
+        })
+    }
+
+    /// Commits records among which are the intents of calls that this process is about to make.
+    pub(crate) async fn commit_intending(&self, records: Vec<Record>, intended: Vec<EffectId>) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        core.stage(records)?;
+        core.fresh.extend(intended);
+        self.write(&mut core).await
+    }
+
+    /// Makes the call, again if it fails in passing, and records what came of it.
+    pub async fn perform<F, Fut>(&self, effect: &Effect, call: F) -> Result<Performed>
+    where
+        F: Fn(Attempt) -> Fut,
+        Fut: Future<Output = Tried>,
+    {
+        let mut number = match self.known(effect).await? {
+            Known::Settled(outcome) => return Ok(Performed::Settled(outcome)),
+            known => known.next_attempt(),
+        };
+        for tries_left in (0..effect.retries.attempts.max(1)).rev() {
+            self.prepare(effect, number).await?;
+            let started = Instant::now();
+            let tried = call(self.attempt(effect, number)).await;
+            let outcome = |status| EffectOutcome {
+                attempt: number,
+                duration_micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+                ..EffectOutcome::new(effect.id.clone(), status, None)
+            };
+            match tried {
+                Tried::Passing { error, after, .. } if tries_left > 0 && !self.is_stopping() => {
+                    let failed = EffectOutcome { error: Some(error), ..outcome(OutcomeStatus::InfraError) };
+                    self.stage(vec![failed.into()]).await?;
+                    let pause = effect.retries.pause(number, self.random());
+                    self.sleep(after.unwrap_or_default().max(pause)).await;
+                    number += 1;
+                }
+                tried => return self.conclude(effect, tried, outcome).await,
+            }
+        }
+        Ok(Performed::Open)
+    }
+
+    /// Records how the last try ended.
+    async fn conclude(
+        &self,
+        effect: &Effect,
+        tried: Tried,
+        outcome: impl Fn(OutcomeStatus) -> EffectOutcome,
+    ) -> Result<Performed> {
+        let failed = |status, value, error| EffectOutcome { value, error: Some(error), ..outcome(status) };
+        let (outcome, records) = match tried {
+            Tried::Ok { value, usage, records, extra } => {
+                (EffectOutcome { value: Some(value), usage, extra, ..outcome(OutcomeStatus::Ok) }, records)
+            }
+            Tried::Failed { value, error } => (failed(OutcomeStatus::ToolError, Some(value), error), Vec::new()),
+            Tried::Cancelled { value, error } => (failed(OutcomeStatus::Cancelled, Some(value), error), Vec::new()),
+            Tried::Passing { value, error, .. } if effect.settles_when_exhausted && !self.is_stopping() => {
+                (failed(OutcomeStatus::ToolError, Some(value), error), Vec::new())
+            }
+            Tried::Passing { error, .. } => {
+                self.commit(vec![failed(OutcomeStatus::InfraError, None, error).into()]).await?;
+                return Ok(Performed::Open);
+            }
+            Tried::InDoubt { error } => {
+                self.commit(vec![failed(OutcomeStatus::InDoubt, None, error.clone()).into()]).await?;
+                return Ok(Performed::InDoubt(error));
+            }
+            Tried::Open { records } => {
+                self.commit(records).await?;
+                return Ok(Performed::Open);
+            }
+        };
+        let mut batch = vec![outcome.clone().into()];
+        batch.extend(records);
+        match self.options().pending_writes {
+            true => self.commit(batch).await?,
+            false => self.stage(batch).await?,
+        }
+        Ok(Performed::Settled(outcome))
+    }
+
+    /// The intent is on record, and on disk if it must be, and we are still the owner.
+    pub(crate) async fn prepare(&self, effect: &Effect, attempt: u32) -> Result<()> {
+        let fresh = self.shared.core.lock().await.fresh.remove(&effect.id);
+        let intent = (!fresh).then(|| self.intent(effect, attempt).into());
+        // The answer of a model is asked for again if it is lost, so its intent can ride along.
+        let can_ride = effect.kind == EffectKind::Model || !self.options().pending_writes;
+        if can_ride {
+            self.stage(intent.into_iter().collect()).await?;
+        } else if let Some(intent) = intent {
+            self.commit(vec![intent]).await?;
+        }
+        if effect.policy != InDoubtPolicy::ReplaySafe && self.options().pending_writes {
+            self.barrier().await?;
+        }
+        self.ensure_owner().await
+    }
+
+    pub(crate) fn intent(&self, effect: &Effect, attempt: u32) -> EffectIntent {
+        EffectIntent {
+            version: effect.version.clone(),
+            arguments: effect.arguments.clone(),
+            attempt,
+            idempotency_key: self.idempotency_key(&effect.id),
+            policy: effect.policy,
+            run: Some(self.run().clone()),
+            step: effect.step.clone(),
+            child: effect.child.clone(),
+            ..EffectIntent::new(effect.id.clone(), effect.kind, effect.name.clone(), effect.hash)
+        }
+    }
+
+    pub(crate) fn attempt(&self, effect: &Effect, number: u32) -> Attempt {
+        Attempt {
+            number,
+            idempotency_key: self.idempotency_key(&effect.id),
+            fence: self.fence(),
+            cancel: self.step_token(),
+        }
+    }
+
+    /// The same over retries and resumes; another on a fork, and in a session that was deleted
+    /// and made again under the same name.
+    pub(crate) fn idempotency_key(&self, effect: &EffectId) -> String {
+        let mut hasher = blake3::Hasher::new();
+        let session = self.session();
+        let parts = [
+            session.namespace.as_str(),
+            session.id.as_str(),
+            &self.shared.incarnation,
+            self.branch().as_str(),
+            effect.as_str(),
+        ];
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+        }
+        hasher.finalize().to_hex()[..32].to_owned()
+    }
+
+    /// Keeps what a call has streamed since it was last kept.
+    pub async fn partial(&self, effect: &EffectId, attempt: u32, value: Json) -> Result<()> {
+        let partial = EffectPartial { attempt, ..EffectPartial::new(effect.clone(), value) };
+        self.commit(vec![partial.into()]).await
+    }
+
+    /// How the run is to stop, if it is.
+    pub(crate) fn stopping(&self) -> Option<Stop> {
+        self.control().stopping().map(|(stop, _)| stop)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.control().stopping().is_some() || self.step_token().is_cancelled()
+    }
+
+    /// Sleeps, but not longer than the run is wanted.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(duration) => {}
+            () = self.control().asked() => {}
+            () = self.step_token().cancelled_owned() => {}
+        }
+    }
+}

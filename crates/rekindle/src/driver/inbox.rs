@@ -1,0 +1,159 @@
+//! The inbox: what others send a run, taken over between its steps.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rekindle_core::record::{
+    Command, Extra, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, WaitDecision,
+};
+use rekindle_core::{BranchId, Entry, LogName, Record, Result, Seq, SessionKey, State, Timestamp};
+
+use super::{Core, Driver, Shared, Stop};
+use crate::engine::Engine;
+use crate::wait::check_answer;
+
+/// How many batches of the inbox are read at once.
+const PAGE: usize = 256;
+
+/// The logs into which messages from the inbox go; the executor takes them from there.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbox;
+
+impl Inbox {
+    /// Messages for the next model call.
+    pub const STEER: &'static str = "inbox/steer";
+    /// Messages for the next turn.
+    pub const QUEUE: &'static str = "inbox/queue";
+}
+
+impl Driver {
+    /// Between two steps: takes over what arrived in the inbox, and says whether the run is to
+    /// stop. An error if the session is no longer ours.
+    pub(crate) async fn proceed(&self) -> Result<Option<(Stop, String)>> {
+        if let Some(error) = self.control().lost() {
+            return Err(error);
+        }
+        if self.shared.inbox_news.swap(false, Ordering::SeqCst) {
+            let mut core = self.shared.core.lock().await;
+            self.take_inbox(&mut core).await?;
+        }
+        Ok(self.control().stopping())
+    }
+
+    /// Takes over everything that stands in the inbox.
+    pub(super) async fn take_inbox(&self, core: &mut Core) -> Result<()> {
+        let taken = core.state.inbox_taken();
+        let entries = read_behind(self.engine(), self.session(), taken.0).await?;
+        let Some((last, _)) = entries.last() else { return Ok(()) };
+        self.shared.inbox_seen.fetch_max(last.0, Ordering::SeqCst);
+        let mut records = vec![InboxTaken::new(*last).into()];
+        records.extend(taken_over(&core.state, &entries, self.now())?);
+        core.stage(records)?;
+        self.write(core).await?;
+        self.shared.react(&entries);
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// What commands and interrupting messages mean for what is under way.
+    pub(super) fn react(self: &Shared, entries: &[(Seq, Record)]) {
+        for (_, record) in entries {
+            match record {
+                Record::InboxCommand(command) if self.is_for_us(command) => self.obey(command),
+                Record::InboxMessage(message) if message.mode == InboxMode::Interrupt => {
+                    self.control.interrupt_step();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn is_for_us(&self, command: &InboxCommand) -> bool {
+        command.only_run.as_ref().is_none_or(|run| *run == self.run || self.continues.as_ref() == Some(run))
+    }
+
+    fn obey(&self, command: &InboxCommand) {
+        let by = command.author.as_deref().unwrap_or("somebody");
+        let reason = |what: &str| match command.reason.as_str() {
+            "" => format!("{what} by {by}"),
+            reason => format!("{what} by {by}: {reason}"),
+        };
+        match command.command {
+            Command::Pause => self.control.stop(Stop::Pause, reason("paused")),
+            Command::Interrupt => self.control.stop(Stop::Interrupt, reason("interrupted")),
+            Command::Cancel => self.control.stop(Stop::Cancel, reason("cancelled")),
+        }
+    }
+
+    /// When the run is asked to pause, its calls have the grace period to end.
+    pub(super) async fn enforce_grace(self: Arc<Self>) {
+        self.control.asked().await;
+        tokio::time::sleep(self.options.grace).await;
+        self.control.stop_calls();
+    }
+}
+
+/// The records of the inbox behind `seq`.
+pub(super) async fn read_behind(engine: &Engine, session: &SessionKey, seq: u64) -> Result<Vec<(Seq, Record)>> {
+    let mut records = Vec::new();
+    let mut from = Seq(seq + 1);
+    loop {
+        let entries = engine.journal().read(session, &BranchId::inbox(), from, PAGE).await?;
+        let full = entries.len() == PAGE;
+        for entry in entries {
+            match entry {
+                Entry::Batch(batch) => {
+                    from = batch.last.next();
+                    records.extend(batch.numbered().map(|(seq, record)| (seq, record.clone())));
+                }
+                // What cannot be read is passed over: it must not stop the run for ever.
+                Entry::Damaged(damage) => from = damage.last.next(),
+            }
+        }
+        if !full {
+            records.retain(|(at, _)| at.0 > seq);
+            return Ok(records);
+        }
+    }
+}
+
+/// What the entries do to the state.
+fn taken_over(state: &State, entries: &[(Seq, Record)], now: Timestamp) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    let mut seen = HashSet::new();
+    for (_, record) in entries {
+        match record {
+            Record::InboxMessage(message) if seen.insert(message.message.clone()) => {
+                records.push(LogAppend::new(log_for(message)?, vec![message.content.clone()]).into());
+            }
+            Record::InboxAnswer(answer) if seen.insert(answer.message.clone()) => {
+                let counts = state.wait(&answer.wait).is_some_and(|wait| check_answer(wait, answer, now).is_ok());
+                records.extend(counts.then(|| decision(answer).into()));
+            }
+            _ => {}
+        }
+    }
+    Ok(records)
+}
+
+fn log_for(message: &InboxMessage) -> Result<LogName> {
+    LogName::new(match message.mode {
+        InboxMode::Queue => Inbox::QUEUE,
+        InboxMode::Steer | InboxMode::Interrupt => Inbox::STEER,
+    })
+}
+
+fn decision(answer: &InboxAnswer) -> WaitDecision {
+    WaitDecision {
+        wait: answer.wait.clone(),
+        decision: answer.decision,
+        author: answer.author.clone(),
+        value: answer.value.clone(),
+        arguments: answer.arguments.clone(),
+        digest: answer.digest,
+        reason: answer.reason.clone(),
+        extra: Extra::new(),
+    }
+}

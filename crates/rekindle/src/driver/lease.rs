@@ -1,0 +1,113 @@
+//! Keeps a lease alive, and looks for what other processes sent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rekindle_core::{BranchId, ErrorKind, Lease, Result, StoreExt as _};
+
+use super::{Driver, Shared};
+
+/// Until when this process may believe that it is the owner, by its own monotonic clock. Always
+/// earlier than what the store believes: counted from before the request that renewed it.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    base: Instant,
+    micros: AtomicU64,
+}
+
+impl Deadline {
+    pub(crate) fn new(renewed: Instant, ttl: Duration) -> Self {
+        let deadline = Self { base: renewed, micros: AtomicU64::new(0) };
+        deadline.renewed(renewed, ttl);
+        deadline
+    }
+
+    fn renewed(&self, at: Instant, ttl: Duration) {
+        let until = at.saturating_duration_since(self.base) + ttl;
+        let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_max(micros, Ordering::SeqCst);
+    }
+
+    fn has_passed(&self) -> bool {
+        self.base.elapsed() >= Duration::from_micros(self.micros.load(Ordering::SeqCst))
+    }
+}
+
+impl Driver {
+    /// An error unless this process is still the owner. A process that was frozen past its lease
+    /// finds out here, before it starts anything.
+    pub(crate) async fn ensure_owner(&self) -> Result<()> {
+        if let Some(error) = self.shared.control.lost() {
+            return Err(error);
+        }
+        if self.shared.deadline.has_passed() { self.shared.renew().await } else { Ok(()) }
+    }
+}
+
+impl Shared {
+    async fn renew(&self) -> Result<()> {
+        let started = Instant::now();
+        let renewed = self.engine.journal().store().renew(&self.lease, self.engine.lease()).await;
+        match renewed {
+            Ok(_) => {
+                self.deadline.renewed(started, self.engine.lease());
+                Ok(())
+            }
+            Err(error) => {
+                let passing = error.retry() == rekindle_core::Retry::Later && !self.deadline.has_passed();
+                if !passing || matches!(error.kind(), ErrorKind::Fenced { .. }) {
+                    self.control.lose(error.duplicate());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Renews the lease a few times in its life and wakes the run when something is in its inbox,
+/// until the run ends.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let (ttl, poll) = (shared.engine.lease(), shared.engine.poll());
+    let mut renewed = Instant::now();
+    loop {
+        let woken = shared.live.inbox_changed();
+        tokio::select! {
+            () = tokio::time::sleep(poll.min(ttl / 3)) => {}
+            () = woken => {}
+        }
+        if renewed.elapsed() >= ttl / 3 {
+            // A failure that passes is tried again at the next tick; one that does not is noted.
+            if shared.renew().await.is_ok() {
+                renewed = Instant::now();
+            }
+        }
+        if shared.control.lost().is_some() {
+            return;
+        }
+        shared.look_into_inbox().await;
+    }
+}
+
+impl Shared {
+    /// Notes that there is something in the inbox, and what it means for calls under way.
+    async fn look_into_inbox(&self) {
+        let Ok(info) = self.engine.journal().open(&self.lease.session).await else { return };
+        let Ok(inbox) = info.branch(&BranchId::inbox()) else { return };
+        let known = self.inbox_seen.load(Ordering::SeqCst);
+        if inbox.head.seq.0 <= known {
+            return;
+        }
+        // If it cannot be read now, the next tick tries again.
+        let Ok(entries) = super::inbox::read_behind(&self.engine, &self.lease.session, known).await else { return };
+        self.inbox_seen.store(inbox.head.seq.0, Ordering::SeqCst);
+        self.react(&entries);
+        self.inbox_news.store(true, Ordering::SeqCst);
+        self.news.notify_waiters();
+    }
+}
+
+/// Gives the lease back. If that fails it expires by itself.
+pub(crate) async fn release(engine: &crate::Engine, lease: &Lease) {
+    let _ = engine.journal().store().release(lease).await;
+}

@@ -1,0 +1,309 @@
+//! The one driver for everything durable. An executor works through it and nothing else: it
+//! reads the state, commits records, performs effects, waits, and is told when to stop.
+
+mod budget;
+mod checkpoint;
+mod control;
+mod drift;
+mod effect;
+mod frequency;
+mod inbox;
+mod lease;
+mod live;
+mod open;
+mod options;
+mod persist;
+mod run;
+mod validate;
+mod waits;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+use rekindle_core::record::{Durability, RegisterSet};
+use rekindle_core::{
+    BranchId, CheckpointId, EffectId, Epoch, Json, Lease, Record, RegisterKey, Result, RunId, SessionKey, State,
+    Timestamp,
+};
+use rekindle_store::BranchWriter;
+use tokio::sync::{Mutex, Notify};
+
+pub use budget::{Budget, Budgets, Spent};
+pub use checkpoint::NewCheckpoint;
+pub use drift::Fingerprint;
+pub use effect::{Attempt, Effect, Performed, Tried};
+pub use frequency::{Frequency, Smart};
+pub use inbox::Inbox;
+pub use options::{OnWait, PersistFailure, ResumeOptions, RunOptions};
+pub use run::{End, Ended, RunHandle, RunReport};
+pub use waits::WaitPurpose;
+
+pub(crate) use budget::Ledger;
+pub(crate) use control::Stop;
+pub(crate) use effect::Known;
+pub(crate) use live::Live;
+pub(crate) use open::{Opening, open};
+pub(crate) use run::{panic_text, start};
+
+use crate::engine::Engine;
+use crate::event::{LiveEvent, LiveKind};
+use crate::secret::{Redactor, Secret, SecretRef};
+use control::Control;
+use lease::Deadline;
+
+/// The prefix of registers that are the session's memory.
+pub(crate) const MEMORY: &str = "memory/";
+/// The prefix of registers that say where secrets are.
+pub(crate) const SECRET: &str = "secret/";
+
+/// One run of one session, as its executor and its calls see it. Cheap to clone.
+#[derive(Clone)]
+pub struct Driver {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    engine: Engine,
+    lease: Lease,
+    incarnation: String,
+    run: RunId,
+    /// The runs this one continues, directly.
+    continues: Option<RunId>,
+    options: RunOptions,
+    author: String,
+    deadline: Deadline,
+    control: Control,
+    live: Arc<Live>,
+    redactor: Redactor,
+    inbox_seen: AtomicU64,
+    inbox_news: AtomicBool,
+    /// Something arrived that a waiting run should look at.
+    news: Notify,
+    core: Mutex<Core>,
+}
+
+/// What changes while a run works.
+struct Core {
+    state: State,
+    writer: BranchWriter,
+    /// Applied to the state, and not yet given to the writer.
+    staged: Vec<Record>,
+    /// Intents that this process recorded and has not started: they are not in doubt.
+    fresh: HashSet<EffectId>,
+    ledger: Ledger,
+    ledger_changed: bool,
+    last_checkpoint: Option<CheckpointId>,
+    /// Up to when active time was counted.
+    counted: Instant,
+    /// Nothing failed since the run began.
+    clean: bool,
+    /// The store failed and the run goes on without it.
+    degraded: bool,
+    /// Effects that ended without their outcome being on record yet (`pending_writes` is off).
+    bytes_since_step: usize,
+}
+
+impl Driver {
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    /// The session.
+    pub fn session(&self) -> &SessionKey {
+        &self.shared.lease.session
+    }
+
+    /// The branch.
+    pub fn branch(&self) -> &BranchId {
+        &self.shared.lease.branch
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunId {
+        &self.shared.run
+    }
+
+    /// The generation of the lease: hand it to whatever refuses older ones.
+    pub fn fence(&self) -> Epoch {
+        self.shared.lease.info.epoch
+    }
+
+    /// How the run behaves.
+    pub fn options(&self) -> &RunOptions {
+        &self.shared.options
+    }
+
+    /// Now, by the journal's clock.
+    pub fn now(&self) -> Timestamp {
+        self.engine().journal().clock().now()
+    }
+
+    /// Looks at the state.
+    pub async fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.shared.core.lock().await.state)
+    }
+
+    /// A register, decoded; nothing if it is not set.
+    pub async fn register<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        self.read(|state| state.register(key).map(Json::decode).transpose()).await
+    }
+
+    /// Takes records over into the state. They are written together with the next commit: use
+    /// this for what can be derived again if that commit never comes.
+    pub async fn stage(&self, records: Vec<Record>) -> Result<()> {
+        self.shared.core.lock().await.stage(records)
+    }
+
+    /// Takes records over into the state and commits them, with what was staged before, as one
+    /// atomic batch. When that is on disk depends on the durability of the run.
+    pub async fn commit(&self, records: Vec<Record>) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        core.stage(records)?;
+        self.write(&mut core).await
+    }
+
+    /// Commits what was staged, if anything was.
+    pub async fn commit_staged(&self) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        self.write(&mut core).await
+    }
+
+    /// The barrier before a side effect: everything committed so far is on disk when it returns.
+    /// Runs whose durability is `exit` have none.
+    pub async fn barrier(&self) -> Result<()> {
+        if self.options().durability == Durability::Exit {
+            return Ok(());
+        }
+        self.flush().await
+    }
+
+    /// A key of the session's memory.
+    pub async fn memory(&self, key: &str) -> Option<Json> {
+        self.read(|state| state.register(&format!("{MEMORY}{key}")).cloned()).await
+    }
+
+    /// The value of a secret that was given by reference. It is looked up now, never stored, and
+    /// taken out of whatever calls of this run return.
+    pub async fn secret(&self, name: &str) -> Result<Secret> {
+        let reference = self.register::<String>(&format!("{SECRET}{name}")).await?;
+        let reference: SecretRef = match reference {
+            Some(text) => text.parse()?,
+            None => {
+                let error = rekindle_core::Error::not_found(format!("no secret `{name}` was given"));
+                return Err(error.hint(format!("start or resume with secret {name}=@env:VARIABLE")));
+            }
+        };
+        let secret = self.engine().secrets().resolve(&reference)?;
+        self.shared.redactor.learn(name, &secret);
+        Ok(secret)
+    }
+
+    /// Takes note of what was used; recorded with the next commit.
+    pub async fn spend(&self, spent: Spent) {
+        let mut core = self.shared.core.lock().await;
+        core.ledger.spend(spent);
+        core.ledger_changed = true;
+    }
+
+    /// An error if a budget is used up.
+    pub async fn check_budgets(&self) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        core.count_time();
+        core.ledger.check(&self.options().budgets, &self.options().session_budgets)
+    }
+
+    /// What this turn and the session have used.
+    pub async fn spent(&self) -> (Spent, Spent) {
+        let mut core = self.shared.core.lock().await;
+        core.count_time();
+        (core.ledger.turn, core.ledger.session)
+    }
+
+    /// A new turn begins: its budgets are full.
+    pub async fn begin_turn(&self) {
+        let mut core = self.shared.core.lock().await;
+        core.ledger.next_turn();
+        core.ledger_changed = true;
+    }
+
+    /// Says something that is not stored, to whoever listens.
+    pub fn say(&self, kind: impl FnOnce() -> LiveKind) {
+        self.shared.live.say(|| LiveEvent { run: self.run().clone(), kind: kind() });
+    }
+
+    /// The token of the current step's calls.
+    pub fn step_token(&self) -> tokio_util::sync::CancellationToken {
+        self.shared.control.step()
+    }
+
+    /// A new step begins, and with it a new token for its calls.
+    pub fn begin_step(&self) -> tokio_util::sync::CancellationToken {
+        self.shared.control.begin_step()
+    }
+
+    /// `json` without the secrets this run has looked up.
+    pub(crate) fn clean(&self, json: Json) -> Json {
+        self.shared.redactor.clean(json)
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        let nonce = self.engine().journal().ids().nonce();
+        u64::from_le_bytes(nonce[..8].try_into().unwrap_or_default())
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.shared.control
+    }
+}
+
+impl Core {
+    fn stage(&mut self, records: Vec<Record>) -> Result<()> {
+        for record in records {
+            self.state.apply(&record)?;
+            self.bytes_since_step += size_hint(&record);
+            self.staged.push(record);
+        }
+        Ok(())
+    }
+
+    fn stage_ledger(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.ledger_changed) {
+            self.count_time();
+            let key = register(budget::REGISTER)?;
+            let value = Json::of(&self.ledger)?;
+            self.stage(vec![RegisterSet::new(key, value).into()])?;
+        }
+        Ok(())
+    }
+
+    fn count_time(&mut self) {
+        let now = Instant::now();
+        self.ledger.spend_time(now.duration_since(self.counted));
+        self.counted = now;
+    }
+}
+
+/// About how much a record adds to the state.
+fn size_hint(record: &Record) -> usize {
+    match record {
+        Record::LogAppend(append) => append.items.iter().map(|item| item.as_str().len()).sum(),
+        Record::EffectOutcome(outcome) => outcome.value.as_ref().map_or(0, |value| value.as_str().len()),
+        Record::RegisterSet(set) => set.value.as_str().len(),
+        _ => 0,
+    }
+}
+
+/// A register key of our own making.
+pub(crate) fn register(key: &str) -> Result<RegisterKey> {
+    RegisterKey::new(key)
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("session", self.session()).field("run", self.run()).finish_non_exhaustive()
+    }
+}

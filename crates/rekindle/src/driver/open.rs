@@ -1,0 +1,364 @@
+//! Opening a session for a run: lease, restore, the checks, and the records every run begins with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use rekindle_core::record::{
+    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, RegisterSet, RunStarted, StaleAccepted,
+};
+use rekindle_core::{
+    BranchId, BranchInfo, Error, ErrorKind, Json, Lease, OwnerId, Position, Record, Restored, Result, RunId,
+    SessionInfo, SessionKey, StoreExt as _, Target,
+};
+use rekindle_store::{BranchWriter, WriterOptions};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::control::Control;
+use super::inbox::read_behind;
+use super::lease::{Deadline, keep, release};
+use super::validate::{Case, Situation, validate};
+use super::{
+    Core, Driver, Fingerprint, Ledger, MEMORY, ResumeOptions, RunOptions, SECRET, Shared, budget, drift, register,
+};
+use crate::engine::Engine;
+use crate::executor::Executor;
+
+/// What is to be opened, and for whom.
+pub(crate) struct Opening<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) session: &'a SessionKey,
+    pub(crate) executor: &'a dyn Executor,
+    pub(crate) has_input: bool,
+    pub(crate) options: RunOptions,
+    pub(crate) resume: ResumeOptions,
+}
+
+/// A run that may begin.
+pub(crate) struct Opened {
+    pub(crate) driver: Driver,
+    pub(crate) case: Case,
+    pub(crate) keeper: Keeper,
+}
+
+/// Keeps the lease alive as long as it is held.
+pub(crate) struct Keeper(Vec<JoinHandle<()>>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Opens a session for a run. Whatever fails, nothing was recorded and the lease is given back.
+pub(crate) async fn open(opening: Opening<'_>) -> Result<Opened> {
+    let (lease, asked) = claim(&opening).await.map_err(|error| error.during("run"))?;
+    let held = lease.clone();
+    let opened = open_under(&opening, lease, asked).await;
+    if opened.is_err() {
+        release(opening.engine, &held).await;
+    }
+    opened.map_err(|error| error.during("run").on(opening.session))
+}
+
+/// The lease of the branch the run goes on with, and when it was asked for.
+async fn claim(opening: &Opening<'_>) -> Result<(Lease, Instant)> {
+    let Opening { engine, session, resume, .. } = opening;
+    let info = engine.journal().open(session).await?;
+    let wanted = match &resume.checkpoint {
+        Some(id) => Some(engine.journal().checkpoint(session, id).await?.position),
+        None => None,
+    };
+    let branch = match (&wanted, &resume.branch) {
+        (Some(position), _) => position.branch.clone(),
+        (None, Some(branch)) => info.branch(branch)?.branch.clone(),
+        (None, None) => info.current.clone(),
+    };
+    let owner = engine.new_owner()?;
+    let lease = acquire(opening, &branch, &owner).await?;
+    match wanted {
+        Some(position) if position.seq != lease.0.head.seq => move_to_fork(engine, lease.0, &position).await,
+        _ => Ok(lease),
+    }
+}
+
+async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> Result<(Lease, Instant)> {
+    let Opening { engine, session, resume, .. } = opening;
+    let store = engine.journal().store();
+    let started = Instant::now();
+    let mut owner = owner.clone();
+    loop {
+        let asked = Instant::now();
+        match store.acquire(session, branch, &owner, engine.lease()).await {
+            Ok(lease) => return Ok((lease, asked)),
+            Err(error) => match error.kind() {
+                // A store lets the same owner in again, with a new epoch that fences out the old.
+                ErrorKind::AlreadyRunning { owner: dead, .. } if resume.take_over => owner = dead.clone(),
+                ErrorKind::AlreadyRunning { .. } if started.elapsed() < resume.patience => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+/// Starts a branch at `position` and moves the lease there.
+async fn move_to_fork(engine: &Engine, lease: Lease, position: &Position) -> Result<(Lease, Instant)> {
+    let journal = engine.journal();
+    let moved = async {
+        let branch = BranchId::generate(journal.ids(), journal.clock().now());
+        journal.fork(&lease.session, position, branch.clone()).await?;
+        let asked = Instant::now();
+        let moved = journal.store().acquire(&lease.session, &branch, &lease.info.owner, engine.lease()).await?;
+        Ok((moved, asked))
+    };
+    let moved = moved.await;
+    release(engine, &lease).await;
+    moved
+}
+
+async fn open_under(opening: &Opening<'_>, lease: Lease, asked: Instant) -> Result<Opened> {
+    let (restored, lease, asked, substituted) = restore(opening, lease, asked).await?;
+    let prepared = prepare(opening, &restored, &lease).await;
+    let (case, mut records, started, ledger) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            release(opening.engine, &lease).await;
+            return Err(error);
+        }
+    };
+    records.extend(substituted);
+    let driver = driver(opening, restored, lease, asked, &started, ledger);
+    driver.stage(records).await?;
+    {
+        let mut core = driver.shared.core.lock().await;
+        driver.take_inbox(&mut core).await?;
+    }
+    let tasks =
+        vec![tokio::spawn(keep(Arc::clone(&driver.shared))), tokio::spawn(Arc::clone(&driver.shared).enforce_grace())];
+    Ok(Opened { driver, case, keeper: Keeper(tasks) })
+}
+
+/// The state at the end of the branch or, if that is damaged and it was asked for, of a new
+/// branch that begins at the nearest whole checkpoint.
+async fn restore(
+    opening: &Opening<'_>,
+    lease: Lease,
+    asked: Instant,
+) -> Result<(Restored, Lease, Instant, Option<Record>)> {
+    let journal = opening.engine.journal();
+    let position = Position::new(lease.branch.clone(), lease.head.seq);
+    if !opening.resume.fallback {
+        let restored = journal.load(&lease.session, Some(&position)).await?;
+        return Ok((restored, lease, asked, None));
+    }
+    let (restored, damage) = journal.load_or_fall_back(&lease.session, Some(&position)).await?;
+    let (Some(damage), Some(used)) = (damage, restored.checkpoint.clone()) else {
+        return Ok((restored, lease, asked, None));
+    };
+    let newest = journal.checkpoints(&lease.session, Some(&position), None, 1).await?;
+    let wanted = newest.first().map_or_else(|| used.checkpoint.id.clone(), |newest| newest.checkpoint.id.clone());
+    let substituted = CheckpointSubstituted {
+        wanted,
+        used: used.checkpoint.id,
+        reason: damage.to_string(),
+        author: Some(opening.resume.author()),
+        extra: Extra::new(),
+    };
+    let (lease, asked) = move_to_fork(opening.engine, lease, &restored.position).await?;
+    Ok((restored, lease, asked, Some(substituted.into())))
+}
+
+/// The checks, and the records a run begins with.
+async fn prepare(
+    opening: &Opening<'_>,
+    restored: &Restored,
+    lease: &Lease,
+) -> Result<(Case, Vec<Record>, RunStarted, Ledger)> {
+    let Opening { engine, executor, options, resume, .. } = opening;
+    let state = &restored.state;
+    let mut records = Vec::from_iter(check_seen(opening, &restored.info, lease).await?);
+    check_executor(opening, restored)?;
+    let has_input = opening.has_input || has_queued(opening, restored).await?;
+    let case = validate(&Situation {
+        session: opening.session,
+        state,
+        position: &restored.position,
+        has_input,
+        mid_turn: executor.is_mid_turn(state),
+    })?;
+    let run = RunId::generate(engine.journal().ids(), engine.journal().clock().now());
+    let continues = state.run().map(|run| run.started.run.clone()).filter(|_| case == Case::Resume);
+    let fingerprint = executor.fingerprint();
+    let started = RunStarted {
+        fingerprint: Some(fingerprint.hash()),
+        durability: options.durability,
+        weakened: options.weakened(),
+        ..RunStarted::new(run, executor.kind()).continuing(continues)
+    };
+    if case == Case::NewTurn {
+        // Before the run begins: the fold drops what settled in earlier runs when a new one does.
+        records.extend(executor.closing(state, engine.journal())?);
+    }
+    records.push(started.clone().into());
+    records.extend(check_drift(opening, restored, &fingerprint, case)?);
+    records.extend(modifications(resume)?);
+    let mut ledger: Ledger = state.register(budget::REGISTER).map(Json::decode).transpose()?.unwrap_or_default();
+    records.extend(raise(opening, &mut ledger)?);
+    Ok((case, records, started, ledger))
+}
+
+async fn check_seen(opening: &Opening<'_>, info: &SessionInfo, lease: &Lease) -> Result<Option<Record>> {
+    let Some(seen) = opening.resume.seen else { return Ok(None) };
+    let parent: Option<&BranchInfo> = info.branches.iter().find(|branch| branch.head == seen);
+    if lease.head == seen || (opening.resume.checkpoint.is_some() && parent.is_some()) {
+        return Ok(None);
+    }
+    let stale = opening.engine.journal().check_seen(opening.session, &lease.branch, seen).await;
+    match (stale, &opening.resume.allow_stale) {
+        (Ok(()), _) => Ok(None),
+        (Err(error), None) => Err(error),
+        (Err(_), Some(reason)) => {
+            let accepted = StaleAccepted {
+                expected: seen,
+                actual: lease.head,
+                author: opening.resume.author(),
+                reason: reason.clone(),
+                extra: Extra::new(),
+            };
+            Ok(Some(accepted.into()))
+        }
+    }
+}
+
+fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
+    let kind = opening.executor.kind();
+    match restored.state.run().map(|run| run.started.executor.as_str()) {
+        Some(other) if other != kind => {
+            Err(Error::invalid(format!("the session was run by `{other}`, and this is `{kind}`"))
+                .hint("use another session, or the executor that ran it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a message waits for a turn of its own. One that waits for an unfinished run to end is
+/// no new input to it.
+async fn has_queued(opening: &Opening<'_>, restored: &Restored) -> Result<bool> {
+    let state = &restored.state;
+    if state.status().is_unfinished() {
+        return Ok(false);
+    }
+    let unread = read_behind(opening.engine, opening.session, state.inbox_taken().0).await?;
+    let unread = unread.iter().any(|(_, record)| matches!(record, Record::InboxMessage(_)));
+    Ok(unread || opening.executor.has_queued(state))
+}
+
+fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {
+    let recorded = restored.state.register(drift::REGISTER);
+    let old: Option<Fingerprint> = recorded.map(Json::decode).transpose()?;
+    let changes = old.as_ref().map_or_else(Vec::new, |old| old.changes(new));
+    let mut records = Vec::new();
+    if let (Some(old), Case::Resume, false) = (&old, case, changes.is_empty()) {
+        let Some(reason) = &opening.resume.accept_drift else { return Err(drift::refused(&changes)) };
+        let accepted = DriftAccepted {
+            from: old.hash(),
+            to: new.hash(),
+            changes: changes.clone(),
+            author: opening.resume.author(),
+            reason: reason.clone(),
+            extra: Extra::new(),
+        };
+        records.push(accepted.into());
+    }
+    if old.is_none() || !changes.is_empty() {
+        records.push(RegisterSet::new(register(drift::REGISTER)?, new.to_json()?).into());
+    }
+    Ok(records)
+}
+
+/// What the caller set: memory by value, secrets by reference.
+fn modifications(resume: &ResumeOptions) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    if !resume.set.is_empty() || !resume.secrets.is_empty() {
+        let reason = "set when the run was started or resumed".to_owned();
+        records.push(Edit { author: resume.author(), reason, extra: Extra::new() }.into());
+    }
+    for (key, value) in &resume.set {
+        records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value.clone()).into());
+    }
+    for (name, reference) in &resume.secrets {
+        let value = Json::from(reference.as_str());
+        records.push(RegisterSet::new(register(&format!("{SECRET}{name}"))?, value).into());
+    }
+    Ok(records)
+}
+
+fn raise(opening: &Opening<'_>, ledger: &mut Ledger) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for &(budget, limit) in &opening.resume.raise {
+        let configured = opening.options.budgets.limit(budget).or(opening.options.session_budgets.limit(budget));
+        let before = ledger.raised.insert(budget, limit).or(configured);
+        let raised = BudgetRaised {
+            budget: budget.as_str().to_owned(),
+            from: Json::of(&before)?,
+            to: Json::of(&limit)?,
+            author: opening.resume.author(),
+            reason: String::new(),
+            extra: Extra::new(),
+        };
+        records.push(raised.into());
+    }
+    Ok(records)
+}
+
+fn driver(
+    opening: &Opening<'_>,
+    restored: Restored,
+    lease: Lease,
+    asked: Instant,
+    started: &RunStarted,
+    ledger: Ledger,
+) -> Driver {
+    let engine = opening.engine;
+    let target = Target::new(lease.session.clone(), lease.branch.clone(), lease.head)
+        .with_fence(lease.info.epoch)
+        .with_renew(engine.lease());
+    let writer = BranchWriter::new(engine.journal().clone(), target, WriterOptions::new(opening.options.durability));
+    let live = engine.live(&lease.session);
+    live.begin(writer.watermark());
+    let inbox_taken = restored.state.inbox_taken().0;
+    let core = Core {
+        last_checkpoint: restored.state.checkpoint().cloned(),
+        ledger_changed: !opening.resume.raise.is_empty(),
+        state: restored.state,
+        writer,
+        staged: Vec::new(),
+        fresh: Default::default(),
+        ledger,
+        counted: Instant::now(),
+        clean: true,
+        degraded: false,
+        bytes_since_step: 0,
+    };
+    let shared = Shared {
+        engine: engine.clone(),
+        incarnation: restored.info.header.incarnation,
+        run: started.run.clone(),
+        continues: started.continues.clone(),
+        options: opening.options.clone(),
+        author: opening.resume.author(),
+        deadline: Deadline::new(asked, engine.lease()),
+        control: Control::default(),
+        live,
+        redactor: Default::default(),
+        inbox_seen: AtomicU64::new(inbox_taken),
+        inbox_news: AtomicBool::new(false),
+        news: Notify::new(),
+        core: tokio::sync::Mutex::new(core),
+        lease,
+    };
+    Driver { shared: Arc::new(shared) }
+}

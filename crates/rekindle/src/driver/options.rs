@@ -1,0 +1,220 @@
+//! How a run behaves, and what may be said when it is resumed.
+
+use std::time::Duration;
+
+use rekindle_core::record::Durability;
+use rekindle_core::retention::Policy;
+use rekindle_core::{BranchId, CheckpointId, Head, Json, Result};
+
+use super::{Budget, Budgets, Frequency};
+use crate::secret::SecretRef;
+
+/// What happens when the store fails for longer than a few tries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PersistFailure {
+    /// The run stops before its next side effect, with the store's error.
+    #[default]
+    Halt,
+    /// The run stands still until the store is back, it is stopped, or its lease is lost.
+    Pause,
+    /// The run goes on and says so; what is not stored is stored once the store is back. It
+    /// halts when more is waiting than the queue holds.
+    Degrade,
+}
+
+/// What a run does when everything it could go on with waits for somebody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnWait {
+    /// It ends with the status `waiting` and frees its process; an answer and a resume go on.
+    #[default]
+    Suspend,
+    /// It stays and goes on as soon as it is answered.
+    Hold,
+}
+
+/// How a run behaves.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// When its commits are on disk.
+    pub durability: Durability,
+    /// What happens when they cannot be.
+    pub on_persist_failure: PersistFailure,
+    /// Which positions are marked as checkpoints.
+    pub checkpoints: Frequency,
+    /// What one turn may use.
+    pub budgets: Budgets,
+    /// What the whole session may use.
+    pub session_budgets: Budgets,
+    /// Whether the outcome of each call is recorded on its own. Without it a step that was
+    /// interrupted is repeated whole, calls that had ended included.
+    pub pending_writes: bool,
+    /// What is pruned when a run ends.
+    pub retention: Option<Policy>,
+    /// What happens when everything waits.
+    pub on_wait: OnWait,
+    /// How long calls that are under way may take to end when the run is stopped.
+    pub grace: Duration,
+    /// A partial answer is kept after so many more bytes,
+    pub partial_bytes: usize,
+    /// or after so long, whichever comes first.
+    pub partial_interval: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Async,
+            on_persist_failure: PersistFailure::Halt,
+            checkpoints: Frequency::PerTurn,
+            budgets: Budgets::default(),
+            session_budgets: Budgets::default(),
+            pending_writes: true,
+            retention: None,
+            on_wait: OnWait::Suspend,
+            grace: Duration::from_secs(10),
+            partial_bytes: 4 << 10,
+            partial_interval: Duration::from_secs(2),
+        }
+    }
+}
+
+impl RunOptions {
+    /// What is weaker than usual, as the run's first record says it.
+    pub(crate) fn weakened(&self) -> Vec<String> {
+        let mut weakened = Vec::new();
+        if self.durability == Durability::Exit {
+            weakened.push("durability=exit: nothing is on disk before the run ends or pauses".to_owned());
+        }
+        if !self.pending_writes {
+            weakened.push("pending_writes=false: an interrupted step is repeated whole".to_owned());
+        }
+        if self.on_persist_failure == PersistFailure::Degrade {
+            weakened.push("on_persist_failure=degrade: the run goes on while the store is away".to_owned());
+        }
+        weakened
+    }
+}
+
+/// What may be said when a run starts or is resumed. The default says nothing.
+///
+/// ```
+/// use rekindle::ResumeOptions;
+/// let options = ResumeOptions::new("maria")
+///     .set("region", "eu-west-1")
+///     .secret("token", "@env:TOKEN")?
+///     .accept_drift("the new prompt only adds a sentence");
+/// # let _ = options;
+/// # Ok::<(), rekindle::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ResumeOptions {
+    pub(crate) author: String,
+    pub(crate) seen: Option<Head>,
+    pub(crate) allow_stale: Option<String>,
+    pub(crate) accept_drift: Option<String>,
+    pub(crate) set: Vec<(String, Json)>,
+    pub(crate) secrets: Vec<(String, SecretRef)>,
+    pub(crate) raise: Vec<(Budget, u64)>,
+    pub(crate) checkpoint: Option<CheckpointId>,
+    pub(crate) branch: Option<BranchId>,
+    pub(crate) fallback: bool,
+    pub(crate) take_over: bool,
+    pub(crate) patience: Duration,
+}
+
+impl ResumeOptions {
+    /// Nothing but who says it.
+    pub fn new(author: impl Into<String>) -> Self {
+        Self { author: author.into(), ..Self::default() }
+    }
+
+    /// What the caller saw: if the branch does not end there any more, `Stale`.
+    #[must_use]
+    pub fn seen(mut self, head: Head) -> Self {
+        self.seen = Some(head);
+        self
+    }
+
+    /// Goes on although history moved since; recorded.
+    #[must_use]
+    pub fn allow_stale(mut self, reason: impl Into<String>) -> Self {
+        self.allow_stale = Some(reason.into());
+        self
+    }
+
+    /// Goes on although the agent, its tools, the plan or the graph changed; recorded.
+    #[must_use]
+    pub fn accept_drift(mut self, reason: impl Into<String>) -> Self {
+        self.accept_drift = Some(reason.into());
+        self
+    }
+
+    /// Sets a key of the session's memory. Text that is JSON counts as JSON, any other as a string.
+    #[must_use]
+    pub fn set(mut self, key: impl Into<String>, value: &str) -> Self {
+        let value = Json::parse(value).unwrap_or_else(|_| Json::from(value));
+        self.set.push((key.into(), value));
+        self
+    }
+
+    /// Sets a key of the session's memory.
+    #[must_use]
+    pub fn set_json(mut self, key: impl Into<String>, value: Json) -> Self {
+        self.set.push((key.into(), value));
+        self
+    }
+
+    /// Says where a secret is. The reference is recorded, the secret never.
+    pub fn secret(mut self, name: impl Into<String>, reference: &str) -> Result<Self> {
+        self.secrets.push((name.into(), reference.parse()?));
+        Ok(self)
+    }
+
+    /// Raises a budget to `limit`; recorded.
+    #[must_use]
+    pub fn raise(mut self, budget: Budget, limit: u64) -> Self {
+        self.raise.push((budget, limit));
+        self
+    }
+
+    /// Goes on from an earlier checkpoint, on a new branch. Nothing of the old one is lost.
+    #[must_use]
+    pub fn from_checkpoint(mut self, checkpoint: CheckpointId) -> Self {
+        self.checkpoint = Some(checkpoint);
+        self
+    }
+
+    /// Goes on with that branch instead of the current one.
+    #[must_use]
+    pub fn on_branch(mut self, branch: BranchId) -> Self {
+        self.branch = Some(branch);
+        self
+    }
+
+    /// If history is damaged, goes on from the nearest earlier checkpoint that is whole, on a new
+    /// branch; recorded.
+    #[must_use]
+    pub fn fallback(mut self) -> Self {
+        self.fallback = true;
+        self
+    }
+
+    /// Takes the session over from an owner that is known to be dead, without waiting for its
+    /// lease to expire. If it is not dead, it is fenced out: it can write nothing any more.
+    #[must_use]
+    pub fn take_over(mut self) -> Self {
+        self.take_over = true;
+        self
+    }
+
+    /// How long to wait for another owner's lease to end.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub(crate) fn author(&self) -> String {
+        if self.author.is_empty() { "unknown".to_owned() } else { self.author.clone() }
+    }
+}

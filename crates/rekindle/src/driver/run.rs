@@ -1,0 +1,293 @@
+//! A run from its first record to its last: starting it, holding it, ending it.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use rekindle_core::record::{
+    CheckpointTrigger, CheckpointType, RunEnded, RunOutcome, WaitCloseReason, WaitClosed, WaitOpened,
+};
+use rekindle_core::{BranchId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, Seq, SessionKey};
+use tokio::task::JoinHandle;
+
+use super::open::{Keeper, Opened};
+use super::validate::Case;
+use super::{Driver, NewCheckpoint, Opening, ResumeOptions, RunOptions, Spent, Stop, lease, open};
+use crate::engine::Engine;
+use crate::event::{Events, LiveKind};
+use crate::executor::{Executor, Input};
+use crate::message::Message;
+
+/// How an executor says that its run ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// How.
+    pub outcome: RunOutcome,
+    /// Why, for people.
+    pub reason: String,
+    /// What the agent said last.
+    pub answer: Option<Message>,
+    /// What other executors give back.
+    pub value: Option<Json>,
+}
+
+impl End {
+    /// With `outcome`, because of `reason`.
+    pub fn new(outcome: RunOutcome, reason: impl Into<String>) -> Self {
+        Self { outcome, reason: reason.into(), answer: None, value: None }
+    }
+}
+
+/// How a run stands when it has ended.
+pub type Ended = RunOutcome;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// The session.
+    pub session: SessionKey,
+    /// The branch it went on with.
+    pub branch: BranchId,
+    /// The run.
+    pub run: RunId,
+    /// How it ended.
+    pub outcome: Ended,
+    /// Why, for people.
+    pub reason: String,
+    /// What the agent said last, if the turn came to its end.
+    pub answer: Option<Message>,
+    /// What other executors give back.
+    pub value: Option<Json>,
+    /// Where the branch ends: what a later resume can say it saw.
+    pub head: Head,
+    /// What the turn used.
+    pub spent: Spent,
+    /// What it waits for.
+    pub waits: Vec<WaitOpened>,
+    /// Whether the store was away at the end: what happened since is not stored.
+    pub degraded: bool,
+}
+
+impl RunReport {
+    /// The text of the answer; empty if there is none.
+    pub fn text(&self) -> String {
+        self.answer.as_ref().map(Message::text).unwrap_or_default()
+    }
+
+    /// Where the branch ends.
+    pub fn position(&self) -> Position {
+        Position::new(self.branch.clone(), self.head.seq)
+    }
+}
+
+/// A run under way. Dropping it pauses the run; [`RunHandle::detach`] lets it go on alone.
+#[derive(Debug)]
+pub struct RunHandle {
+    driver: Driver,
+    task: Option<JoinHandle<Result<RunReport>>>,
+    events: Events,
+}
+
+impl RunHandle {
+    /// The session.
+    pub fn session(&self) -> &SessionKey {
+        self.driver.session()
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunId {
+        self.driver.run()
+    }
+
+    /// The next thing the run does; nothing once it has ended.
+    pub async fn next_event(&mut self) -> Result<Option<crate::Event>> {
+        self.events.next().await
+    }
+
+    /// Asks the run to pause: calls under way may end within the grace period. Asked again, it
+    /// stops at once; a call that was under way is then in doubt, and treated so at the resume.
+    pub fn stop(&self, reason: &str) {
+        if self.driver.control().stopping().is_some() {
+            self.driver.control().stop_calls();
+        }
+        self.driver.control().stop(Stop::Pause, reason);
+    }
+
+    /// Asks the run to end for good.
+    pub fn cancel(&self, reason: &str) {
+        self.driver.control().stop(Stop::Cancel, reason);
+    }
+
+    /// Marks where the run is now.
+    pub async fn checkpoint(&self, description: &str) -> Result<rekindle_core::CheckpointId> {
+        self.driver.checkpoint(NewCheckpoint::manual(description)).await
+    }
+
+    /// Waits for the end. The final state is on disk when this returns.
+    pub async fn report(mut self) -> Result<RunReport> {
+        let Some(task) = self.task.as_mut() else { return Err(ended()) };
+        let report = task.await;
+        self.task = None;
+        report.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Lets the run go on alone.
+    pub fn detach(mut self) {
+        self.task = None;
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Closed, "the run's task was stopped with its runtime")
+}
+
+impl Drop for RunHandle {
+    fn drop(&mut self) {
+        if self.task.is_some() {
+            self.stop("nobody holds the run any more");
+        }
+    }
+}
+
+/// Opens the session and starts the run in the background.
+pub(crate) async fn start(
+    engine: &Engine,
+    session: &SessionKey,
+    executor: Arc<dyn Executor>,
+    input: Vec<Message>,
+    options: RunOptions,
+    resume: ResumeOptions,
+) -> Result<RunHandle> {
+    let has_input = !input.is_empty();
+    let opening = Opening { engine, session, executor: executor.as_ref(), has_input, options, resume };
+    let Opened { driver, case, keeper } = open(opening).await?;
+    let first = driver.shared.core.lock().await.writer.durable().seq;
+    let events = Events::of_run(&driver, first);
+    let input = match case {
+        Case::NewTurn => Input::NewTurn(input),
+        Case::Resume => Input::Resume,
+    };
+    let task = tokio::spawn(drive(driver.clone(), executor, input, keeper));
+    Ok(RunHandle { driver, task: Some(task), events })
+}
+
+/// Runs the executor and records how it ended.
+async fn drive(driver: Driver, executor: Arc<dyn Executor>, input: Input, keeper: Keeper) -> Result<RunReport> {
+    let run = AssertUnwindSafe(executor.run(&driver, input)).catch_unwind();
+    let ended = run.await.unwrap_or_else(|panic| {
+        let message = format!("the executor panicked: {}", panic_text(panic.as_ref()));
+        Err(Error::new(ErrorKind::StepFailed, message))
+    });
+    let report = driver.finish(ended).await;
+    drop(keeper);
+    lease::release(driver.engine(), &driver.shared.lease).await;
+    report.map_err(|error| error.during("run").on(driver.session()))
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+impl Driver {
+    /// Records how the run ended; everything is on disk when it returns.
+    async fn finish(&self, ended: Result<End>) -> Result<RunReport> {
+        let (end, error) = match ended {
+            Ok(end) => (end, None),
+            // There is nothing to write with any more.
+            Err(error) if self.control().lost().is_some() || leaves_no_pen(&error) => return Err(error),
+            Err(error) => (self.end_of(&error).await?, Some(error)),
+        };
+        let mut record = RunEnded { reason: end.reason.clone(), ..RunEnded::new(self.run().clone(), end.outcome) };
+        record.code = error.as_ref().map(|error| error.code().to_owned());
+        let mut records = Vec::new();
+        if end.outcome == RunOutcome::Cancelled {
+            records.extend(self.close_waits().await);
+        }
+        records.push(record.into());
+        {
+            let mut core = self.shared.core.lock().await;
+            core.ledger_changed = true;
+            core.stage_ledger()?;
+            core.stage(records)?;
+        }
+        self.flush().await?;
+        self.apply_retention().await;
+        let report = self.report(end).await;
+        match error {
+            Some(error) if report.outcome == RunOutcome::Failed => Err(error),
+            _ => Ok(report),
+        }
+    }
+
+    /// How a run ends that hit an error: a spent budget can be raised, so the run can go on.
+    async fn end_of(&self, error: &Error) -> Result<End> {
+        let outcome = match error.kind() {
+            ErrorKind::BudgetSpent { .. } => RunOutcome::Paused,
+            _ => RunOutcome::Failed,
+        };
+        self.mark_unclean().await;
+        let checkpoint = NewCheckpoint {
+            trigger: CheckpointTrigger::Error,
+            ..NewCheckpoint::auto(CheckpointType::Iteration, 0, error.message().to_owned())
+        };
+        self.stage_checkpoint(checkpoint).await?;
+        Ok(End::new(outcome, error.message()))
+    }
+
+    async fn close_waits(&self) -> Vec<Record> {
+        let close = |wait: &rekindle_core::WaitState| {
+            WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
+        };
+        self.read(|state| state.waits().map(close).collect()).await
+    }
+
+    async fn report(&self, end: End) -> RunReport {
+        let core = self.shared.core.lock().await;
+        RunReport {
+            session: self.session().clone(),
+            branch: self.branch().clone(),
+            run: self.run().clone(),
+            outcome: end.outcome,
+            reason: end.reason,
+            answer: end.answer,
+            value: end.value,
+            head: core.writer.head(),
+            spent: core.ledger.turn,
+            waits: core.state.waits().map(|wait| wait.opened.clone()).collect(),
+            degraded: core.degraded,
+        }
+    }
+
+    /// Prunes what the policy lets go. That it fails is no reason for the run to fail.
+    async fn apply_retention(&self) {
+        let Some(policy) = &self.options().retention else { return };
+        let journal = self.engine().journal();
+        let own = Some(&self.shared.lease);
+        let pruned = async {
+            let plan = journal.plan_prune(self.session(), policy, own).await?;
+            journal.apply_prune(self.session(), plan, own).await
+        };
+        if let Err(error) = pruned.await {
+            self.say(|| LiveKind::Notice(format!("retention failed: {error}")));
+        }
+    }
+
+    pub(crate) fn first_unread(&self, first: Seq) -> Position {
+        Position::new(self.branch().clone(), first)
+    }
+}
+
+/// Whether nothing can be recorded after this error.
+fn leaves_no_pen(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Fenced { .. }
+            | ErrorKind::Conflict { .. }
+            | ErrorKind::StoreUnavailable
+            | ErrorKind::PersistFailed
+            | ErrorKind::Closed
+    )
+}

@@ -1,0 +1,103 @@
+//! The four cases of starting or resuming, in one place for every front end.
+
+use rekindle_core::{Error, ErrorKind, Position, Result, SessionKey, State, Status};
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// There is input and nothing unfinished: a new turn.
+    NewTurn,
+    /// There is an unfinished run and no input: go on with it.
+    Resume,
+}
+
+/// What the validator looks at.
+pub(crate) struct Situation<'a> {
+    pub(crate) session: &'a SessionKey,
+    pub(crate) state: &'a State,
+    pub(crate) position: &'a Position,
+    /// New input was given, or stands queued in the inbox.
+    pub(crate) has_input: bool,
+    /// Whether history says that the last turn was not finished, whatever the status says: after
+    /// a failure, or on a branch forked in the middle of a turn.
+    pub(crate) mid_turn: bool,
+}
+
+/// Decides between the four cases; the error names the way out.
+pub(crate) fn validate(situation: &Situation<'_>) -> Result<Case> {
+    let Situation { session, state, position, has_input, mid_turn } = *situation;
+    // The lease is ours, so a run that is still `running` on record has lost its process.
+    let status = state.status().seen(false);
+    let refused = |error: Error| Err(error.on(session).at(position.clone()));
+    match (status, has_input) {
+        (status, true) if status.is_unfinished() => refused(unfinished(session, state, status)),
+        (_, true) => Ok(Case::NewTurn),
+        (status, false) if status.is_unfinished() => Ok(Case::Resume),
+        (Status::Failed | Status::Idle, false) if mid_turn => Ok(Case::Resume),
+        (Status::Idle, false) => refused(nothing("the session has no run and no message was given")),
+        (status, false) => refused(nothing(&format!("the last run {status} and no message was given"))),
+    }
+}
+
+fn nothing(message: &str) -> Error {
+    Error::new(ErrorKind::NotResumable, message.to_owned())
+        .hint("give a message to start a turn, or resume from an earlier checkpoint")
+}
+
+fn unfinished(session: &SessionKey, state: &State, status: Status) -> Error {
+    let run = state.run().map(|run| run.started.run.to_string()).unwrap_or_default();
+    let step = state.register("loop").and_then(|json| json.to_value().ok());
+    let step = step.and_then(|value| value.get("step").map(ToString::to_string)).unwrap_or_else(|| "?".into());
+    let message = format!("run {run} of session `{session}` is {status} at step {step}, and a new message was given");
+    Error::new(ErrorKind::Unfinished, message).hint(format!(
+        "to go on: resume `{session}` without a message; to give it up: cancel `{session}`; \
+         to have the message read when the turn ends: send it to the inbox of `{session}`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use rekindle_core::record::{RunEnded, RunOutcome, RunStarted};
+    use rekindle_core::{BranchId, Record, RunId, Seq, SessionId};
+
+    use super::*;
+
+    fn check(outcome: Option<RunOutcome>, started: bool, has_input: bool, expected: Result<Case, &str>) {
+        let run = RunId::new("run_1").unwrap();
+        let mut state = State::default();
+        if started {
+            state.apply(&Record::from(RunStarted::new(run.clone(), "agent"))).unwrap();
+        }
+        if let Some(outcome) = outcome {
+            state.apply(&RunEnded::new(run, outcome).into()).unwrap();
+        }
+        let session = SessionId::new("trip").unwrap().into();
+        let position = Position::new(BranchId::main(), Seq(3));
+        let mid_turn = outcome == Some(RunOutcome::Failed);
+        let situation = Situation { session: &session, state: &state, position: &position, has_input, mid_turn };
+        let decided = validate(&situation).map_err(|error| error.code());
+        assert_eq!(decided, expected, "{outcome:?} {started} {has_input}");
+    }
+
+    #[test]
+    fn the_four_cases() {
+        check(None, false, false, Err("RK0010"));
+        check(None, false, true, Ok(Case::NewTurn));
+        check(None, true, false, Ok(Case::Resume));
+        check(None, true, true, Err("RK0019"));
+    }
+
+    #[test]
+    fn finished_runs_are_open_to_the_next_message_only() {
+        for outcome in [RunOutcome::Succeeded, RunOutcome::Idle, RunOutcome::Cancelled] {
+            check(Some(outcome), true, true, Ok(Case::NewTurn));
+            check(Some(outcome), true, false, Err("RK0010"));
+        }
+        check(Some(RunOutcome::Failed), true, true, Ok(Case::NewTurn));
+        check(Some(RunOutcome::Failed), true, false, Ok(Case::Resume));
+        for outcome in [RunOutcome::Paused, RunOutcome::Waiting] {
+            check(Some(outcome), true, true, Err("RK0019"));
+            check(Some(outcome), true, false, Ok(Case::Resume));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Waits of a run: opened with a checkpoint before them, decided by answers or by time.
+
+use std::time::Duration;
+
+use rekindle_core::record::{
+    CheckpointType, RunState, RunStateKind, WaitCloseReason, WaitClosed, WaitKind, WaitReminded,
+};
+use rekindle_core::{EffectId, Json, Record, Result, WaitId, WaitState};
+use serde_json::Value;
+
+use super::{Driver, NewCheckpoint};
+use crate::wait::{Verdict, WaitSpec, verdict};
+
+/// What a wait that belongs to a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitPurpose {
+    /// May the call be made?
+    Approval,
+    /// Its answer is the result of the call.
+    Result,
+    /// Did the call happen?
+    InDoubt,
+}
+
+impl WaitPurpose {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::Result => "result",
+            Self::InDoubt => "in_doubt",
+        }
+    }
+
+    /// What an open wait is for.
+    pub(crate) fn of(wait: &WaitState) -> Self {
+        match wait.opened.extra.get("purpose").and_then(Value::as_str) {
+            Some("approval") => Self::Approval,
+            Some("in_doubt") => Self::InDoubt,
+            _ => Self::Result,
+        }
+    }
+}
+
+impl Driver {
+    /// The records that open a wait. Before a wait for a person the position is marked, so that
+    /// one can come back to the moment before the question.
+    pub(crate) async fn opening(
+        &self,
+        spec: &WaitSpec,
+        effect: Option<EffectId>,
+        purpose: WaitPurpose,
+        step: u64,
+    ) -> Result<(WaitId, Vec<Record>)> {
+        if matches!(spec.kind, WaitKind::Approval | WaitKind::Question) {
+            let description = format!("before asking: {}", spec.prompt);
+            let checkpoint = NewCheckpoint::auto(CheckpointType::UserCheckpoint, step, description);
+            self.stage_checkpoint(checkpoint).await?;
+        }
+        let wait = WaitId::generate(self.engine().journal().ids(), self.now());
+        let mut opened = spec.open(wait.clone(), self.now())?;
+        opened.effect = effect;
+        opened.run = Some(self.run().clone());
+        opened.extra.insert("purpose".into(), purpose.as_str().into());
+        Ok((wait, vec![opened.into()]))
+    }
+
+    /// The open wait of a call.
+    pub(crate) async fn wait_of(&self, effect: &EffectId) -> Option<WaitState> {
+        self.read(|state| state.waits().find(|wait| wait.opened.effect.as_ref() == Some(effect)).cloned()).await
+    }
+
+    /// What a wait has come to, with the record that closes it; nothing while it is open.
+    pub(crate) fn verdict(&self, wait: &WaitState) -> Result<Option<(Verdict, Record)>> {
+        let Some((verdict, expired)) = verdict(wait, self.now()) else { return Ok(None) };
+        let value = match &verdict {
+            Verdict::Answered(value) => Some(value.clone()),
+            Verdict::Approved { .. } => Some(Json::parse("true")?),
+            Verdict::Rejected { .. } => Some(Json::parse("false")?),
+            Verdict::Expired => None,
+        };
+        let reason = if expired { WaitCloseReason::Expired } else { WaitCloseReason::Answered };
+        let closed = WaitClosed::new(wait.opened.wait.clone(), reason, value);
+        Ok(Some((verdict, closed.into())))
+    }
+
+    /// Records the reminders that are due.
+    pub(crate) async fn remind(&self) -> Result<()> {
+        let now = self.now();
+        let due = self.read(|state| {
+            let due = state.waits().filter(|wait| !wait.reminded && wait.opened.remind_at.is_some_and(|at| at <= now));
+            due.map(|wait| wait.opened.wait.clone()).collect::<Vec<_>>()
+        });
+        let reminded = due.await.into_iter().map(|wait| WaitReminded { wait, extra: Default::default() }.into());
+        self.stage(reminded.collect()).await
+    }
+
+    /// Stays until something arrives, a wait is due, or the run is to stop.
+    pub(crate) async fn hold(&self) -> Result<()> {
+        let news = self.shared.news.notified();
+        tokio::pin!(news);
+        // Registered before looking, so that what arrives meanwhile is not missed.
+        news.as_mut().enable();
+        self.remind().await?;
+        if self.shared.inbox_news.load(std::sync::atomic::Ordering::SeqCst) {
+            return Ok(());
+        }
+        let waiting = RunState::new(self.run().clone(), RunStateKind::Waiting);
+        self.commit(vec![waiting.into()]).await?;
+        self.flush().await?;
+        let due = self.next_due().await;
+        tokio::select! {
+            () = &mut news => {}
+            () = self.control().asked() => {}
+            () = tokio::time::sleep(due) => {}
+        }
+        self.commit(vec![RunState::new(self.run().clone(), RunStateKind::Running).into()]).await
+    }
+
+    /// How long until a wait must be reminded of or expires.
+    async fn next_due(&self) -> Duration {
+        let now = self.now();
+        let times = self.read(|state| {
+            let times = state.waits().flat_map(|wait| {
+                let remind = wait.opened.remind_at.filter(|_| !wait.reminded);
+                [remind, wait.opened.expires_at]
+            });
+            times.flatten().map(|at| at.since(now)).min()
+        });
+        times.await.unwrap_or(Duration::from_secs(3_600))
+    }
+}

@@ -1,0 +1,211 @@
+//! The engine: a journal and everything else that runs share. Cheap to clone.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use rekindle_core::codec::Codec;
+use rekindle_core::{
+    Journal, MessageId, Namespace, OwnerId, Result, SessionHeader, SessionId, SessionInfo, SessionKey, Store,
+};
+use rekindle_store::{StoreOptions, SystemClock, system_ids};
+
+use crate::driver::Live;
+use crate::secret::{NoSecrets, SecretSource};
+use crate::session::Session;
+
+/// Where sessions live and how their runs behave towards each other.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// use rekindle::Engine;
+///
+/// // For real: Engine::open("sqlite:./agents.db")?
+/// let engine = Engine::memory()?;
+/// let session = engine.create("trip-42").await?;
+/// assert_eq!(session.key().id.as_str(), "trip-42");
+/// assert!(engine.open_session("trip-43").await.is_err()); // a typo never makes a session
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    namespace: Namespace,
+}
+
+struct Shared {
+    journal: Journal,
+    secrets: Arc<dyn SecretSource>,
+    lease: Duration,
+    poll: Duration,
+    owner: String,
+    live: Mutex<HashMap<SessionKey, Weak<Live>>>,
+}
+
+impl Engine {
+    /// Over the store a URL names: `memory:`, `file:./dir` or `sqlite:./rekindle.db`.
+    pub fn open(url: &str) -> Result<Self> {
+        Self::over(rekindle_store::open(url, StoreOptions::new())?)
+    }
+
+    /// In memory: everything works, and nothing outlives the process.
+    pub fn memory() -> Result<Self> {
+        Self::open("memory:")
+    }
+
+    /// Over a store, with the default codec and the clock and randomness of this machine.
+    pub fn over(store: Arc<dyn Store>) -> Result<Self> {
+        Ok(Self::with_journal(Journal::new(store, Codec::new(), Arc::new(SystemClock), system_ids()?)))
+    }
+
+    /// Over a journal: choose codec, clock and ids yourself.
+    pub fn with_journal(journal: Journal) -> Self {
+        let shared = Shared {
+            journal,
+            secrets: Arc::new(NoSecrets),
+            lease: Duration::from_secs(15),
+            poll: Duration::from_millis(250),
+            owner: String::new(),
+            live: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared), namespace: Namespace::default() }
+    }
+
+    /// Where secrets come from.
+    #[must_use]
+    pub fn with_secrets(self, secrets: impl SecretSource) -> Self {
+        self.change(|shared| shared.secrets = Arc::new(secrets))
+    }
+
+    /// How long a lease lasts without being renewed: how long after a process dies until another
+    /// may take over.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        self.change(|shared| shared.lease = lease.max(Duration::from_millis(50)))
+    }
+
+    /// How often a run looks for what other processes sent it.
+    #[must_use]
+    pub fn with_poll(self, poll: Duration) -> Self {
+        self.change(|shared| shared.poll = poll.max(Duration::from_millis(5)))
+    }
+
+    /// What the ids of lease owners begin with, so that people can tell who runs a session.
+    #[must_use]
+    pub fn with_owner(self, owner: impl Into<String>) -> Self {
+        self.change(|shared| shared.owner = owner.into())
+    }
+
+    /// The same engine, for the sessions of another namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: Namespace) -> Self {
+        self.namespace = namespace;
+        self
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &Journal {
+        &self.shared.journal
+    }
+
+    /// The namespace sessions are looked up in.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The full name of a session of this engine's namespace.
+    pub fn key(&self, id: &str) -> Result<SessionKey> {
+        Ok(SessionKey::new(self.namespace.clone(), SessionId::new(id)?))
+    }
+
+    /// Creates a session; `AlreadyExists` if there is one of that name.
+    pub async fn create(&self, id: &str) -> Result<Session> {
+        self.create_with(SessionHeader::new(self.key(id)?)).await
+    }
+
+    /// Creates a session with a generated name.
+    pub async fn create_new(&self) -> Result<Session> {
+        let journal = self.journal();
+        let id = SessionId::generate(journal.ids(), journal.clock().now());
+        self.create_with(SessionHeader::new(SessionKey::new(self.namespace.clone(), id))).await
+    }
+
+    /// Creates a session with a title, tags, a parent and so on.
+    pub async fn create_with(&self, header: SessionHeader) -> Result<Session> {
+        let info = self.journal().create(header).await?;
+        Ok(self.session(&info))
+    }
+
+    /// Opens a session; `NotFound` if there is none of that name.
+    pub async fn open_session(&self, id: &str) -> Result<Session> {
+        let info = self.journal().open(&self.key(id)?).await?;
+        Ok(self.session(&info))
+    }
+
+    /// Opens a session, or creates it.
+    pub async fn open_or_create(&self, id: &str) -> Result<Session> {
+        let info = self.journal().open_or_create(SessionHeader::new(self.key(id)?)).await?;
+        Ok(self.session(&info))
+    }
+
+    fn session(&self, info: &SessionInfo) -> Session {
+        Session::new(self.clone(), info.header.key.clone())
+    }
+
+    fn change(self, change: impl FnOnce(&mut Shared)) -> Self {
+        let shared = &self.shared;
+        let mut copy = Shared {
+            journal: shared.journal.clone(),
+            secrets: Arc::clone(&shared.secrets),
+            lease: shared.lease,
+            poll: shared.poll,
+            owner: shared.owner.clone(),
+            live: Mutex::default(),
+        };
+        change(&mut copy);
+        Self { shared: Arc::new(copy), namespace: self.namespace }
+    }
+
+    pub(crate) fn secrets(&self) -> &Arc<dyn SecretSource> {
+        &self.shared.secrets
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.shared.lease
+    }
+
+    pub(crate) fn poll(&self) -> Duration {
+        self.shared.poll
+    }
+
+    /// A new owner: one for each run, so that two runs of one process are as strange to each
+    /// other as two processes.
+    pub(crate) fn new_owner(&self) -> Result<OwnerId> {
+        let unique = OwnerId::generate(self.journal().ids(), self.journal().clock().now());
+        if self.shared.owner.is_empty() { Ok(unique) } else { OwnerId::new(format!("{}/{unique}", self.shared.owner)) }
+    }
+
+    pub(crate) fn new_message_id(&self) -> MessageId {
+        MessageId::generate(self.journal().ids(), self.journal().clock().now())
+    }
+
+    /// What listens to a session in this process.
+    pub(crate) fn live(&self, session: &SessionKey) -> Arc<Live> {
+        let mut map = self.shared.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = map.get(session).and_then(Weak::upgrade) {
+            return live;
+        }
+        map.retain(|_, live| live.strong_count() > 0);
+        let live = Arc::new(Live::default());
+        map.insert(session.clone(), Arc::downgrade(&live));
+        live
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}

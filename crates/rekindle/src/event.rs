@@ -1,0 +1,251 @@
+//! Events: one typed stream of everything a run does. What is stored has a position and comes
+//! from the journal alone, so a late or reconnecting reader misses and repeats nothing; what is
+//! not stored (pieces of an answer, progress) is told to whoever listens.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use rekindle_core::{BranchId, Entry, Error, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey, Timestamp};
+use rekindle_store::Watermark;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::driver::Driver;
+use crate::engine::Engine;
+
+/// How many batches are read at once.
+const PAGE: usize = 64;
+
+/// Something a run did.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A record that is on disk.
+    Recorded {
+        /// Where it stands: how a reader that was cut off goes on.
+        position: Position,
+        /// When it was committed.
+        at: Timestamp,
+        /// What it says.
+        record: Record,
+    },
+    /// Something that is not stored.
+    Live(LiveEvent),
+}
+
+/// Something that is not stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveEvent {
+    /// The run that says it.
+    pub run: RunId,
+    /// What it says.
+    pub kind: LiveKind,
+}
+
+/// What a run says without storing it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LiveKind {
+    /// More text of the answer under way.
+    Text(String),
+    /// More thought of the answer under way.
+    Reasoning(String),
+    /// What the model had said when the process before this one died.
+    PartialFound(String),
+    /// A tool reports how far it is.
+    Progress {
+        /// The call.
+        effect: String,
+        /// How far.
+        value: rekindle_core::Json,
+    },
+    /// The store failed and the run goes on without it.
+    Degraded {
+        /// What failed.
+        error: String,
+    },
+    /// The store failed and the run stands still until it is back.
+    StoreAway {
+        /// What failed.
+        error: String,
+    },
+    /// The store is back, and has everything.
+    StoreBack,
+    /// Something worth knowing.
+    Notice(String),
+}
+
+/// Reads the events of a session, from any position on.
+pub struct Events {
+    engine: Engine,
+    session: SessionKey,
+    /// What is left to read of the branches this one was forked from, oldest first, and of it.
+    stretches: VecDeque<Stretch>,
+    buffer: VecDeque<Event>,
+    live: Receiver<LiveEvent>,
+    watermark: Option<Watermark>,
+    until: Option<RunId>,
+    ended: bool,
+}
+
+struct Stretch {
+    branch: BranchId,
+    next: Seq,
+    /// The last record of it, unless it still grows.
+    through: Option<Seq>,
+}
+
+impl Events {
+    /// The events of a run that is about to begin.
+    pub(crate) fn of_run(driver: &Driver, behind: Seq) -> Self {
+        let position = driver.first_unread(behind);
+        let stretch = Stretch { branch: position.branch, next: position.seq.next(), through: None };
+        Self::new(driver.engine(), driver.session(), VecDeque::from([stretch]), Some(driver.run().clone()))
+    }
+
+    /// Everything that happens behind `position`: first what is stored, then what is done. Ends
+    /// never; drop it when enough was seen.
+    pub async fn follow(engine: &Engine, session: &SessionKey, behind: &Position) -> Result<Self> {
+        let info = engine.journal().open(session).await?;
+        let stretches = stretches(&info, behind)?;
+        Ok(Self::new(engine, session, stretches, None))
+    }
+
+    fn new(engine: &Engine, session: &SessionKey, stretches: VecDeque<Stretch>, until: Option<RunId>) -> Self {
+        let live = engine.live(session);
+        Self {
+            engine: engine.clone(),
+            session: session.clone(),
+            stretches,
+            buffer: VecDeque::new(),
+            live: live.listen(),
+            watermark: live.watermark(),
+            until,
+            ended: false,
+        }
+    }
+
+    /// The next event. Nothing once the run it reads has ended.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.buffer.pop_front() {
+                self.note_end(&event);
+                return Ok(Some(event));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            if !self.read_more().await?
+                && let Some(event) = self.wait().await
+            {
+                return Ok(Some(Event::Live(event)));
+            }
+        }
+    }
+
+    fn note_end(&mut self, event: &Event) {
+        if let (Event::Recorded { record: Record::RunEnded(end), .. }, Some(run)) = (event, &self.until) {
+            self.ended |= end.run == *run;
+        }
+    }
+
+    /// Reads what the journal has more of; whether it had any.
+    async fn read_more(&mut self) -> Result<bool> {
+        let Some(stretch) = self.stretches.front_mut() else { return Ok(false) };
+        let entries = self.engine.journal().read(&self.session, &stretch.branch, stretch.next, PAGE).await?;
+        let mut any = false;
+        for entry in entries {
+            let batch = match entry {
+                Entry::Batch(batch) => batch,
+                Entry::Damaged(damage) => {
+                    stretch.next = damage.last.next();
+                    let message =
+                        format!("records {} to {} cannot be read: {}", damage.first, damage.last, damage.detail);
+                    return Err(Error::corrupt(message).on(&self.session).at(damage.position()));
+                }
+            };
+            for (seq, record) in batch.numbered() {
+                if seq < stretch.next || stretch.through.is_some_and(|through| seq > through) {
+                    continue;
+                }
+                let position = Position::new(stretch.branch.clone(), seq);
+                self.buffer.push_back(Event::Recorded { position, at: batch.at, record: record.clone() });
+                any = true;
+            }
+            stretch.next = batch.last.next();
+        }
+        let done = stretch.through.is_some_and(|through| stretch.next > through);
+        if done || (!any && stretch.through.is_some()) {
+            self.stretches.pop_front();
+            return Ok(true);
+        }
+        Ok(any)
+    }
+
+    /// Waits until there may be more to read, or something is said.
+    async fn wait(&mut self) -> Option<LiveEvent> {
+        if self.watermark.is_none() {
+            self.watermark = self.engine.live(&self.session).watermark();
+        }
+        let next = self.stretches.front().map_or(Seq::ZERO, |stretch| stretch.next);
+        let moved = async {
+            match &mut self.watermark {
+                Some(watermark) if watermark.head().seq >= next => {}
+                Some(watermark) => {
+                    if watermark.moved().await.is_none() {
+                        self.watermark = None;
+                        tokio::time::sleep(self.engine.poll()).await;
+                    }
+                }
+                None => tokio::time::sleep(self.engine.poll()).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            said = self.live.recv() => match said {
+                Ok(event) if self.until.as_ref().is_none_or(|run| *run == event.run) => Some(event),
+                Ok(_) | Err(RecvError::Lagged(_)) => None,
+                Err(RecvError::Closed) => {
+                    tokio::time::sleep(self.engine.poll()).await;
+                    None
+                }
+            },
+            () = moved => None,
+            // Another process may write, of which nobody tells us.
+            () = tokio::time::sleep(self.engine.poll()) => None,
+        }
+    }
+}
+
+/// The stretches of history behind `position`, on the line that leads to the end of its branch.
+fn stretches(info: &SessionInfo, position: &Position) -> Result<VecDeque<Stretch>> {
+    let mut branch = info.branch(&position.branch)?;
+    let mut stretches = VecDeque::from([Stretch {
+        branch: branch.branch.clone(),
+        next: position.seq.next().max(branch.first_own()),
+        through: None,
+    }]);
+    let mut oldest = branch.base;
+    while let Some(parent) = branch.parent.as_ref().filter(|parent| parent.seq > position.seq && oldest.is_none()) {
+        branch = info.branch(&parent.branch)?;
+        oldest = branch.base;
+        let next = position.seq.next().max(branch.first_own());
+        stretches.push_front(Stretch { branch: branch.branch.clone(), next, through: Some(parent.seq) });
+    }
+    match oldest {
+        Some(base) if base.seq > position.seq => {
+            let message = format!("history up to record {} was pruned", base.seq);
+            Err(Error::not_found(message)
+                .on(&info.header.key)
+                .at(position.clone())
+                .hint(format!("start behind {}:{}, with the state there", branch.branch, base.seq)))
+        }
+        _ => Ok(stretches),
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("session", &self.session).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,412 @@
+//! Making the calls of an answer: in parallel where they may, each outcome on its own.
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use rekindle_core::record::{CheckpointType, EffectOutcome, InDoubtPolicy, LogAppendOutcomes, OutcomeStatus, WaitKind};
+use rekindle_core::{EffectId, Error, ErrorKind, Json, Result, WaitState};
+use serde_json::Value;
+
+use super::call::{Job, Made};
+use super::plan::{Decision, Ready};
+use super::state::{Phase, messages};
+use super::step_failed;
+use super::turn::{Turn, call_effect, close_call};
+use crate::driver::{Known, NewCheckpoint, Performed, Stop, WaitPurpose};
+use crate::message::{Message, ToolCall, ToolResult};
+use crate::tool::{Approval, Checked};
+use crate::wait::{Verdict, WaitSpec};
+
+/// What came of the calls.
+pub(super) enum Acted {
+    /// All ended.
+    Done,
+    /// The run is to stop.
+    Interrupted,
+    /// Some wait for somebody.
+    Waits(String),
+}
+
+/// What is to be done with one call now.
+enum Next {
+    /// It ended.
+    Settled,
+    /// It is made now.
+    Make(Box<Ready>),
+    /// It waits for somebody.
+    Waits(String),
+}
+
+impl Turn<'_> {
+    /// Makes the calls of the last answer that have not ended.
+    pub(super) async fn act(&mut self) -> Result<Acted> {
+        self.driver.begin_step();
+        let calls: Vec<ToolCall> = self.answer.iter().flat_map(Message::calls).cloned().collect();
+        let effects: Vec<EffectId> = calls
+            .iter()
+            .enumerate()
+            .map(|(number, call)| call_effect(self.at.step, number, call))
+            .collect::<Result<_>>()?;
+        let mut waits = None;
+        for stage in self.stages(&calls) {
+            waits = self.make(&calls, &effects, stage).await?;
+            if waits.is_some() || self.driver.is_stopping() {
+                break;
+            }
+        }
+        if !self.all_settled(&effects).await {
+            match self.interrupted(&calls, &effects).await? {
+                true => {}
+                false if self.driver.is_stopping() => return Ok(Acted::Interrupted),
+                false => return Ok(Acted::Waits(waits.unwrap_or_else(|| "a call has not ended".into()))),
+            }
+        }
+        self.finish_step(effects).await?;
+        Ok(Acted::Done)
+    }
+
+    /// Calls that may run together, in order: a sequential one runs alone.
+    fn stages(&self, calls: &[ToolCall]) -> Vec<std::ops::Range<usize>> {
+        let mut stages: Vec<std::ops::Range<usize>> = Vec::new();
+        let mut alone = false;
+        for (number, call) in calls.iter().enumerate() {
+            let sequential = self.agent.toolbox.get(&call.name).is_some_and(|entry| entry.tool.options().sequential);
+            match stages.last_mut() {
+                Some(stage) if !sequential && !alone => stage.end = number + 1,
+                _ => stages.push(number..number + 1),
+            }
+            alone = sequential;
+        }
+        stages
+    }
+
+    /// Makes the calls of one stage. What some of them wait for, if they do.
+    async fn make(
+        &mut self,
+        calls: &[ToolCall],
+        effects: &[EffectId],
+        stage: std::ops::Range<usize>,
+    ) -> Result<Option<String>> {
+        let mut waits = None;
+        let mut jobs = FuturesUnordered::new();
+        for number in stage {
+            match self.next(&effects[number], &calls[number]).await? {
+                Next::Settled => {}
+                Next::Waits(what) => drop(waits.get_or_insert(what)),
+                Next::Make(ready) => {
+                    self.mark_risky(&ready).await?;
+                    jobs.push(Job::new(self.agent, self.driver, *ready).run());
+                }
+            }
+        }
+        let mut failure = None;
+        while let Some(made) = jobs.next().await {
+            let Made { ready, performed } = made;
+            match performed {
+                Ok(Performed::Settled(_)) => {}
+                Ok(Performed::Open) => drop(waits.get_or_insert(format!("a call of `{}` waits", ready.call.name))),
+                Ok(Performed::InDoubt(_)) if self.driver.is_stopping() => {}
+                Ok(Performed::InDoubt(why)) => match self.doubt(&ready, &why).await {
+                    Ok(Next::Waits(what)) => drop(waits.get_or_insert(what)),
+                    Ok(Next::Make(ready)) => jobs.push(Job::new(self.agent, self.driver, *ready).run()),
+                    Ok(Next::Settled) => {}
+                    // The others may still end well: what they did must be on record.
+                    Err(error) => drop(failure.get_or_insert(error)),
+                },
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+        }
+        failure.map_or(Ok(waits), Err)
+    }
+
+    /// What is to be done with a call now, by what is on record for it.
+    async fn next(&mut self, effect: &EffectId, call: &ToolCall) -> Result<Next> {
+        if let Some(ready) = self.ready.remove(effect)
+            && ready.approval.is_none()
+        {
+            return Ok(Next::Make(Box::new(ready)));
+        }
+        if let Some(wait) = self.driver.wait_of(effect).await {
+            return self.answered_wait(effect, call, &wait).await;
+        }
+        let settled = self.driver.read(|state| state.effect(effect).is_some_and(|effect| effect.is_settled())).await;
+        let Some(ready) = self.known_call(effect, call, settled).await? else { return Ok(Next::Settled) };
+        match self.driver.known(&ready.effect).await? {
+            Known::Settled(_) => Ok(Next::Settled),
+            Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
+            Known::InDoubt(intent) => {
+                // As it was made: middleware or a person may have changed the arguments.
+                let mut ready = ready;
+                if let Some(arguments) = intent.arguments {
+                    ready.call.arguments = arguments.clone();
+                    ready.effect.arguments = Some(arguments);
+                }
+                self.doubt(&ready, "its process died while the call was under way").await
+            }
+            Known::New => match ready.approval.clone() {
+                Some(approval) => self.ask_approval(&ready, &approval).await,
+                None => Ok(Next::Make(Box::new(ready))),
+            },
+        }
+    }
+
+    /// The call with everything that is needed to make it; nothing if it ended without that. A
+    /// call on record is made as it was decided then, so nobody is asked again.
+    async fn known_call(&mut self, id: &EffectId, call: &ToolCall, settled: bool) -> Result<Option<Ready>> {
+        let on_record = self.driver.read(|state| state.effect(id).is_some()).await;
+        if on_record {
+            return match self.agent.toolbox.get(&call.name).cloned() {
+                Some(entry) => {
+                    let effect = self.call_effect_of(id.clone(), &entry, call, call);
+                    Ok(Some(Ready { entry, effect, call: call.clone(), approval: None }))
+                }
+                None if settled => Ok(None),
+                None => Err(step_failed(format!("the tool `{}` of an unfinished call is gone", call.name))
+                    .hint("bring the tool back, or cancel the run")),
+            };
+        }
+        match self.decide(id, call).await? {
+            Decision::Make(ready) => Ok(Some(*ready)),
+            Decision::Settle(result, more) => {
+                let mut records = self.settled(id, call, result)?;
+                records.extend(more);
+                records.extend(self.stack.changes(&self.agent.middleware)?);
+                self.driver.commit(records).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn ask_approval(&mut self, ready: &Ready, approval: &Approval) -> Result<Next> {
+        let prompt = match approval.prompt.as_str() {
+            "" => format!("May `{}` be called?", ready.call.name),
+            prompt => prompt.to_owned(),
+        };
+        let spec = WaitSpec {
+            approvals: approval.approvals.max(1),
+            remind_after: approval.remind_after,
+            expires_after: approval.expires_after,
+            default: Some(Json::of(&approval.approve_on_expiry)?),
+            ..WaitSpec::approval(prompt.clone(), ready.call.arguments.clone())
+        };
+        self.open_wait(&spec, &ready.effect.id, WaitPurpose::Approval).await?;
+        Ok(Next::Waits(prompt))
+    }
+
+    async fn open_wait(&mut self, spec: &WaitSpec, effect: &EffectId, purpose: WaitPurpose) -> Result<()> {
+        let (_, mut records) = self.driver.opening(spec, Some(effect.clone()), purpose, self.at.step).await?;
+        records.extend(self.stack.changes(&self.agent.middleware)?);
+        self.driver.commit(records).await
+    }
+
+    /// What the answer to a wait means for its call.
+    async fn answered_wait(&mut self, effect: &EffectId, call: &ToolCall, wait: &WaitState) -> Result<Next> {
+        let Some((verdict, closed)) = self.driver.verdict(wait)? else {
+            return Ok(Next::Waits(wait_text(wait)));
+        };
+        let entry = self
+            .agent
+            .toolbox
+            .get(&call.name)
+            .cloned()
+            .ok_or_else(|| step_failed(format!("the tool `{}` of an unfinished call is gone", call.name)))?;
+        let mut made = call.clone();
+        let purpose = WaitPurpose::of(wait);
+        if let (Some(shown), WaitPurpose::Approval) = (&wait.opened.arguments, purpose) {
+            made.arguments = shown.clone();
+        }
+        let mut result = match (purpose, verdict) {
+            (WaitPurpose::Approval, Verdict::Approved { arguments }) => {
+                made.arguments = arguments.unwrap_or(made.arguments);
+                match entry.schema.faults(&made.arguments) {
+                    Err(faults) => ToolResult::failed(call, &format!("the approved arguments do not fit: {faults}")),
+                    Ok(()) => {
+                        // The answer and the intent are committed together.
+                        self.driver.stage(vec![closed]).await?;
+                        let effect = self.call_effect_of(effect.clone(), &entry, call, &made);
+                        return Ok(Next::Make(Box::new(Ready { entry, effect, call: made, approval: None })));
+                    }
+                }
+            }
+            (WaitPurpose::InDoubt, Verdict::Answered(answer)) => match in_doubt_answer(&answer) {
+                Settled::Retry => {
+                    self.driver.stage(vec![closed]).await?;
+                    let intent = self.driver.read(|state| state.effect(effect).map(|known| known.intent.clone())).await;
+                    made.arguments = intent.and_then(|intent| intent.arguments).unwrap_or(made.arguments);
+                    let effect = self.call_effect_of(effect.clone(), &entry, call, &made);
+                    return Ok(Next::Make(Box::new(Ready { entry, effect, call: made, approval: None })));
+                }
+                Settled::Done(value) => ToolResult::new(call, value),
+                Settled::Failed => ToolResult::failed(call, "somebody found that the call did not succeed"),
+            },
+            (WaitPurpose::Result, Verdict::Answered(value)) => ToolResult::new(call, self.driver.clean(value)),
+            (_, Verdict::Rejected { reason }) => ToolResult::failed(call, &format!("rejected: {reason}")),
+            (_, Verdict::Expired) => ToolResult::failed(call, "nobody answered in time"),
+            (_, Verdict::Approved { .. } | Verdict::Answered(_)) => ToolResult::failed(call, "the answer does not fit"),
+        };
+        for middleware in &self.agent.middleware {
+            middleware.after_tool(call, &mut result).await?;
+        }
+        self.settle_by_wait(effect, call, result, closed).await
+    }
+
+    /// Ends a call with what came of its wait.
+    async fn settle_by_wait(
+        &mut self,
+        effect: &EffectId,
+        call: &ToolCall,
+        result: ToolResult,
+        closed: rekindle_core::Record,
+    ) -> Result<Next> {
+        let attempt = self.driver.read(|state| state.effect(effect).map(|known| known.intent.attempt)).await;
+        let mut records = vec![closed];
+        match attempt {
+            None => records.extend(self.settled(effect, call, result)?),
+            Some(attempt) => {
+                let status = if result.error { OutcomeStatus::ToolError } else { OutcomeStatus::Ok };
+                let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
+                let value = Message::tool(result).with_id(ids, now).to_json()?;
+                let outcome = EffectOutcome { attempt, ..EffectOutcome::new(effect.clone(), status, Some(value)) };
+                records.push(outcome.into());
+            }
+        }
+        self.driver.commit(records).await?;
+        Ok(Next::Settled)
+    }
+
+    /// What is done with a call of which nobody knows whether it happened.
+    async fn doubt(&mut self, ready: &Ready, why: &str) -> Result<Next> {
+        match ready.effect.policy {
+            InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => Ok(Next::Make(Box::new(ready.clone()))),
+            InDoubtPolicy::Check => self.check(ready, why).await,
+            InDoubtPolicy::Ask => self.ask_person(ready, why).await,
+            InDoubtPolicy::Never => {
+                let message = format!("nobody knows whether the call of `{}` happened: {why}", ready.call.name);
+                Err(Error::new(ErrorKind::InDoubt, message).hint(format!(
+                    "find out, then settle effect `{}` by hand and resume, or cancel the run",
+                    ready.effect.id
+                )))
+            }
+        }
+    }
+
+    async fn check(&mut self, ready: &Ready, why: &str) -> Result<Next> {
+        match Job::new(self.agent, self.driver, ready.clone()).check().await {
+            Some(Checked::Happened(value)) => {
+                let result = ToolResult::new(&ready.call, self.driver.clean(value));
+                let attempt = self.driver.known(&ready.effect).await?.next_attempt().saturating_sub(1).max(1);
+                let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
+                let value = Message::tool(result).with_id(ids, now).to_json()?;
+                let outcome = EffectOutcome::new(ready.effect.id.clone(), OutcomeStatus::Ok, Some(value));
+                self.driver.commit(vec![EffectOutcome { attempt, ..outcome }.into()]).await?;
+                Ok(Next::Settled)
+            }
+            Some(Checked::DidNotHappen) => Ok(Next::Make(Box::new(ready.clone()))),
+            Some(Checked::Unknown) | None => self.ask_person(ready, why).await,
+        }
+    }
+
+    async fn ask_person(&mut self, ready: &Ready, why: &str) -> Result<Next> {
+        let prompt = format!(
+            "Nobody knows whether `{}` happened: {why}. Find out, then answer with an action: \
+             `retry` makes the call again, `done` takes `result` for its result, `failed` tells the model it failed.",
+            ready.call.name
+        );
+        let schema = Json::parse(
+            r#"{"type":"object","properties":{"action":{"enum":["retry","done","failed"]},"result":{}},"required":["action"]}"#,
+        )?;
+        let mut spec = WaitSpec::question(prompt.clone()).with_schema(schema);
+        spec.arguments = Some(ready.call.arguments.clone());
+        self.open_wait(&spec, &ready.effect.id, WaitPurpose::InDoubt).await?;
+        Ok(Next::Waits(prompt))
+    }
+
+    async fn all_settled(&self, effects: &[EffectId]) -> bool {
+        let settled = |effect, state: &rekindle_core::State| {
+            state.effect(effect).is_some_and(rekindle_core::EffectState::is_settled)
+        };
+        self.driver.read(|state| effects.iter().all(|effect| settled(effect, state))).await
+    }
+
+    /// Whether a message came in between: then the calls that did not end are closed, and the
+    /// model hears of both.
+    async fn interrupted(&mut self, calls: &[ToolCall], effects: &[EffectId]) -> Result<bool> {
+        let stop = self.driver.stopping();
+        let by_message = stop.is_none() && self.driver.step_token().is_cancelled();
+        if !by_message && !stop.is_some_and(|stop| stop == Stop::Interrupt) {
+            return Ok(false);
+        }
+        let journal = self.driver.engine().journal();
+        let records = self.driver.read(|state| {
+            let closed = calls
+                .iter()
+                .zip(effects)
+                .map(|(call, effect)| close_call(state, journal, effect, call, "the call was interrupted"));
+            closed.collect::<Result<Vec<_>>>()
+        });
+        let records = records.await?.into_iter().flatten().collect();
+        self.driver.commit(records).await?;
+        Ok(true)
+    }
+
+    /// All calls ended: their results go into the conversation, in the order of the calls.
+    async fn finish_step(&mut self, effects: Vec<EffectId>) -> Result<()> {
+        let (failed, terminate) = self.driver.read(|state| outcomes(state, &effects)).await;
+        self.at.failures = if failed { self.at.failures + 1 } else { 0 };
+        self.at.phase = Phase::Think;
+        let step = self.at.step;
+        self.at.step += 1;
+        self.at.iteration += 1;
+        self.ready.clear();
+        let records = vec![LogAppendOutcomes::new(messages(), effects).into(), self.at.record()?];
+        self.driver.stage(records).await?;
+        let grown = self.driver.take_growth().await;
+        if self.driver.options().checkpoints.marks_step(step, self.step_began.elapsed(), grown) {
+            let description = format!("iteration {} of turn {}", self.at.iteration - 1, self.at.turn);
+            let checkpoint = NewCheckpoint::auto(CheckpointType::Iteration, step, description);
+            self.driver.stage_checkpoint(checkpoint).await?;
+        }
+        if let Some(reason) = terminate {
+            return self.finish(reason).await;
+        }
+        let limit = self.agent.failure_limit;
+        if limit > 0 && self.at.failures >= limit {
+            self.driver.mark_unclean().await;
+            return Err(step_failed(format!("every call of {} steps in a row failed", self.at.failures))
+                .hint("look at the last results, then resume, or send a message that leads it elsewhere"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether all calls failed, and why one of them ended the turn.
+fn outcomes(state: &rekindle_core::State, effects: &[EffectId]) -> (bool, Option<String>) {
+    let outcomes = || effects.iter().filter_map(|effect| state.effect(effect)?.outcome.as_ref());
+    let failed = outcomes().all(|outcome| outcome.status != OutcomeStatus::Ok);
+    let terminate = outcomes().find_map(|outcome| outcome.extra.get("terminate").and_then(Value::as_str));
+    (failed, terminate.map(str::to_owned))
+}
+
+/// What a wait is about, for people.
+fn wait_text(wait: &WaitState) -> String {
+    match wait.opened.kind {
+        WaitKind::Signal => format!("waits for signal `{}`", wait.opened.prompt),
+        WaitKind::Timer => "waits for a time".to_owned(),
+        _ => wait.opened.prompt.clone(),
+    }
+}
+
+/// What a person found out about a call in doubt.
+enum Settled {
+    Retry,
+    Done(Json),
+    Failed,
+}
+
+fn in_doubt_answer(answer: &Json) -> Settled {
+    let answer = answer.to_value().unwrap_or_default();
+    match answer.get("action").and_then(Value::as_str) {
+        Some("retry") => Settled::Retry,
+        Some("done") => Settled::Done(Json::from(answer.get("result").cloned().unwrap_or_default())),
+        _ => Settled::Failed,
+    }
+}

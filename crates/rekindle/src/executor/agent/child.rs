@@ -1,0 +1,126 @@
+//! An agent as a tool of another: a child session with a journal of its own.
+
+use async_trait::async_trait;
+use rekindle_core::record::{InDoubtPolicy, RunOutcome};
+use rekindle_core::{ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, Status};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Agent;
+use crate::driver::{ResumeOptions, RunReport};
+use crate::message::{Message, Role};
+use crate::session::Session;
+use crate::tool::{Retries, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
+
+/// An agent as a tool of another. Each call has a child session: it is committed before its first
+/// prompt, knows its parent, and goes on where it was when the parent is resumed. Its result is
+/// the text of its answer.
+#[derive(Debug)]
+pub struct SubAgent {
+    agent: Agent,
+    spec: ToolSpec,
+    options: ToolOptions,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Task {
+    /// What the agent is to do, with everything it needs to know.
+    task: String,
+}
+
+impl SubAgent {
+    /// `agent` as a tool of its own name.
+    pub fn new(agent: Agent, description: impl Into<String>) -> Self {
+        let parameters = Json::from(schemars::schema_for!(Task).to_value());
+        let name = agent.name().to_owned();
+        let spec = ToolSpec { name, description: description.into(), parameters, version: None };
+        let options = ToolOptions {
+            writes: true,
+            // A second call finds the child of the first and goes on with it.
+            in_doubt: Some(InDoubtPolicy::Idempotent),
+            timeout: None,
+            retries: Retries::none(),
+            ..ToolOptions::default()
+        };
+        Self { agent, spec, options }
+    }
+
+    async fn open(&self, context: &ToolContext, key: SessionKey) -> Result<Session> {
+        let header = SessionHeader {
+            agent: Some(self.agent.name().to_owned()),
+            parent: Some(context.session().clone()),
+            ..SessionHeader::new(key.clone())
+        };
+        context.engine().journal().open_or_create(header).await?;
+        Ok(Session::new(context.engine().clone(), key))
+    }
+
+    /// Starts the child's turn, or goes on with it.
+    async fn run(&self, context: &ToolContext, session: &Session, task: String) -> Result<Option<RunReport>> {
+        let state = session.engine().journal().load(session.key(), None).await?.state;
+        let begun = state.run().is_some();
+        if begun && state.status() == Status::Succeeded {
+            return Ok(None);
+        }
+        let input = if begun { Vec::new() } else { vec![Message::user(task)] };
+        // The run of a dead parent may still hold the child's lease for a moment.
+        let options = ResumeOptions::new(format!("parent {}", context.session()))
+            .patience(session.engine().lease().saturating_mul(2));
+        let handle = self.agent.run_with(input, session, options).await?;
+        let run = handle.run().clone();
+        let report = handle.report();
+        tokio::pin!(report);
+        tokio::select! {
+            report = &mut report => return report.map(Some),
+            () = context.cancelled() => {}
+        }
+        crate::operations::control::pause_run(session.engine(), session.key(), &run, "the parent was stopped").await?;
+        report.await.map(Some)
+    }
+}
+
+#[async_trait]
+impl Tool for SubAgent {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn options(&self) -> &ToolOptions {
+        &self.options
+    }
+
+    fn child(&self, parent: &SessionKey, idempotency_key: &str) -> Option<SessionKey> {
+        let id = SessionId::new(format!("{}.{}-{idempotency_key}", parent.id, self.spec.name));
+        let id = id.or_else(|_| SessionId::new(format!("{}-{idempotency_key}", self.spec.name)));
+        Some(SessionKey::new(parent.namespace.clone(), id.ok()?))
+    }
+
+    async fn call(&self, context: &ToolContext, arguments: &Json) -> Result<ToolOutput, ToolError> {
+        let task: Task = serde_json::from_str(arguments.as_str())?;
+        let key = self.child(context.session(), context.idempotency_key());
+        let key = key.ok_or_else(|| ToolError::failed("the child session has no legal name"))?;
+        let session = self.open(context, key).await?;
+        let report = match self.run(context, &session, task.task).await {
+            Ok(report) => report,
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
+                return Ok(ToolOutput::suspend(format!("child session `{}` is run by somebody else", session.key())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let waits = |why: &str| ToolOutput::suspend(format!("child session `{}` {why}", session.key()));
+        match report.as_ref().map(|report| report.outcome) {
+            Some(RunOutcome::Waiting) => Ok(waits("waits")),
+            Some(RunOutcome::Paused) => Ok(waits("is paused")),
+            Some(RunOutcome::Cancelled) => Err(ToolError::failed("the child session was cancelled")),
+            _ => Ok(ToolOutput::json(Json::from(answer(&session).await?.as_str()))),
+        }
+    }
+}
+
+/// What the child said last.
+async fn answer(session: &Session) -> Result<String> {
+    let state = session.engine().journal().load(session.key(), None).await?.state;
+    let messages = Agent::messages(&state)?;
+    let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
+    Ok(last.map(Message::text).unwrap_or_default())
+}

@@ -1,0 +1,218 @@
+//! The agent loop: a model that calls tools until it has an answer, durable at every step.
+
+mod act;
+mod builder;
+mod call;
+mod child;
+mod plan;
+mod state;
+mod think;
+mod toolbox;
+mod turn;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rekindle_core::{Error, Journal, Record, Result, State};
+use tokio::sync::Semaphore;
+
+use super::{Executor, Input};
+use crate::driver::{Driver, End, Fingerprint, Inbox, ResumeOptions, RunHandle, RunOptions, RunReport, start};
+use crate::engine::Engine;
+use crate::message::Message;
+use crate::middleware::Middleware;
+use crate::model::Model;
+use crate::reduction::Reduction;
+use crate::session::Session;
+use crate::tool::Retries;
+
+pub use builder::AgentBuilder;
+pub use child::SubAgent;
+use state::{LoopState, Phase};
+use toolbox::Toolbox;
+use turn::Turn;
+
+/// The name under which sessions remember this executor.
+pub(crate) const KIND: &str = "agent";
+
+/// An agent: a model, what it is told, and the tools it may use. Cheap to clone.
+///
+/// ```
+/// use rekindle::schemars::{self, JsonSchema};
+/// use rekindle::tool::tool;
+/// use rekindle::{Agent, Engine};
+/// use rekindle_models::{Script, ScriptedModel, Turn};
+///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// struct Sum { a: i64, b: i64 }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// let add = tool("add", "Adds two numbers.", async |_, sum: Sum| Ok(sum.a + sum.b));
+/// # let script = Script::new("demo")
+/// #     .turn(Turn::call("add", rekindle::Json::parse(r#"{"a":19,"b":23}"#)?))
+/// #     .turn(Turn::text("It is 42."));
+/// # let model = ScriptedModel::new(script);
+/// let agent = Agent::builder("calculator", model).system("You add.").tool(add).build()?;
+///
+/// let engine = Engine::memory()?; // for real: Engine::open("sqlite:./agents.db")?
+/// let session = engine.create("sums").await?;
+/// let report = agent.run_once("what is 19 + 23?", &session).await?;
+/// assert_eq!(report.text(), "It is 42.");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Agent {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    name: String,
+    model: Arc<dyn Model>,
+    system: Option<Arc<str>>,
+    toolbox: Toolbox,
+    middleware: Vec<Arc<dyn Middleware>>,
+    reduction: Reduction,
+    options: RunOptions,
+    model_retries: Retries,
+    same_call_limit: u32,
+    failure_limit: u64,
+    parallel: Arc<Semaphore>,
+    parallel_limit: usize,
+}
+
+impl Agent {
+    /// A new agent of that name.
+    pub fn builder(name: impl Into<String>, model: impl Model) -> AgentBuilder {
+        AgentBuilder::new(name.into(), Arc::new(model))
+    }
+
+    /// The same with a model that is shared.
+    pub fn builder_with(name: impl Into<String>, model: Arc<dyn Model>) -> AgentBuilder {
+        AgentBuilder::new(name.into(), model)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// How its runs behave.
+    pub fn options(&self) -> &RunOptions {
+        &self.inner.options
+    }
+
+    /// Starts a turn. An error if the session has an unfinished run: it says how to go on.
+    pub async fn run(&self, message: impl Into<Message>, session: &Session) -> Result<RunHandle> {
+        self.run_with(vec![message.into()], session, ResumeOptions::default()).await
+    }
+
+    /// Starts a turn and waits for its end.
+    pub async fn run_once(&self, message: impl Into<Message>, session: &Session) -> Result<RunReport> {
+        self.run(message, session).await?.report().await
+    }
+
+    /// Goes on with an unfinished run.
+    pub async fn resume(&self, session: &Session) -> Result<RunHandle> {
+        self.resume_with(session, ResumeOptions::default()).await
+    }
+
+    /// Goes on with an unfinished run, with what is to be said about it.
+    pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        self.run_with(Vec::new(), session, options).await
+    }
+
+    /// Starts a turn with `messages` or, without any, goes on with an unfinished run.
+    pub async fn run_with(
+        &self,
+        messages: Vec<Message>,
+        session: &Session,
+        options: ResumeOptions,
+    ) -> Result<RunHandle> {
+        let executor: Arc<dyn Executor> = self.executor();
+        start(session.engine(), session.key(), executor, messages, self.inner.options.clone(), options).await
+    }
+
+    /// Asks once, in a session of its own in memory.
+    pub async fn ask(&self, message: impl Into<Message>) -> Result<RunReport> {
+        let session = Engine::memory()?.create_new().await?;
+        self.run_once(message, &session).await
+    }
+
+    /// It as an executor, for [`crate::operations::resume`] and workers.
+    pub fn executor(&self) -> Arc<dyn Executor> {
+        self.inner.clone()
+    }
+
+    /// The messages of a session, decoded.
+    pub fn messages(state: &State) -> Result<Vec<Message>> {
+        state.log(&state::messages()).iter().map(Message::from_json).collect()
+    }
+}
+
+#[async_trait]
+impl Executor for Inner {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let mut print = Fingerprint::new()
+            .with("agent", &self.name)
+            .with("model", self.model.name())
+            .with_hash_of("system prompt", self.system.as_deref().unwrap_or_default().as_bytes())
+            .with("reduction", self.reduction.describe());
+        for (limits, of) in [(&self.options.budgets, "turn"), (&self.options.session_budgets, "session")] {
+            print = print.with(format!("budgets of the {of}"), serde_json::to_string(limits).unwrap_or_default());
+        }
+        for layer in &self.middleware {
+            print = print.with(format!("middleware {}", layer.name()), layer.state().version.to_string());
+        }
+        for (spec, policy) in self.toolbox.specs() {
+            let text = serde_json::to_string(spec).unwrap_or_default();
+            print = print.with_hash_of(format!("tool {}", spec.name), format!("{text}{policy}").as_bytes());
+        }
+        print
+    }
+
+    fn is_mid_turn(&self, state: &State) -> bool {
+        LoopState::load(state).is_ok_and(|at| at.phase != Phase::Idle)
+    }
+
+    fn has_queued(&self, state: &State) -> bool {
+        let at = LoopState::load(state).unwrap_or_default();
+        let count = |log| rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len());
+        count(Inbox::QUEUE) > at.queued || count(Inbox::STEER) > at.steered
+    }
+
+    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
+        turn::closing(state, journal, "the turn was given up before the call ended")
+    }
+
+    async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
+        let mut turn = Turn::load(self, driver).await?;
+        match input {
+            Input::NewTurn(messages) => turn.begin(messages).await?,
+            Input::Resume => turn.recover().await?,
+        }
+        turn.go().await
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").field("name", &self.name).field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// A failure of the loop itself.
+fn step_failed(message: impl Into<String>) -> Error {
+    Error::new(rekindle_core::ErrorKind::StepFailed, message.into())
+}

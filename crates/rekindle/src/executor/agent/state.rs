@@ -1,0 +1,128 @@
+//! Where the loop stands, as the session's registers say it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use rekindle_core::record::RegisterSet;
+use rekindle_core::{Hash, Json, LogName, Record, Result, State};
+use serde::{Deserialize, Serialize};
+
+use crate::driver::register;
+
+/// The register that says where the loop stands.
+pub(crate) const LOOP: &str = "loop";
+/// The register of the groups that are open.
+pub(super) const GROUPS: &str = "groups";
+/// The register of the circuit breaker.
+pub(super) const BREAKER: &str = "breaker";
+/// The register of the summary of older messages.
+pub(super) const SUMMARY: &str = "summary";
+/// The register of what the provider has of the conversation.
+pub(super) const CURSOR: &str = "cursor";
+
+/// The log of the conversation.
+pub(crate) fn messages() -> LogName {
+    static NAME: LazyLock<LogName> =
+        LazyLock::new(|| LogName::new("messages").expect("`messages` is a legal name of a log"));
+    NAME.clone()
+}
+
+/// What the loop does next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Phase {
+    /// Nothing: the turn is over.
+    #[default]
+    Idle,
+    /// Ask the model.
+    Think,
+    /// Make the calls of its last answer.
+    Act,
+}
+
+/// Where the loop stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LoopState {
+    /// The turn, from 1.
+    pub(crate) turn: u64,
+    /// The iteration within the turn, from 1.
+    pub(crate) iteration: u64,
+    /// The step within the session, from 1; never repeated.
+    pub(crate) step: u64,
+    /// What is next.
+    pub(crate) phase: Phase,
+    /// How many steps in a row failed.
+    #[serde(default)]
+    pub(crate) failures: u64,
+    /// How many messages of the inbox's logs were taken.
+    #[serde(default)]
+    pub(crate) steered: usize,
+    /// The same, of those that wait for a turn.
+    #[serde(default)]
+    pub(crate) queued: usize,
+    /// Why the last turn ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<String>,
+}
+
+impl LoopState {
+    /// As the state says.
+    pub(crate) fn load(state: &State) -> Result<Self> {
+        Ok(state.register(LOOP).map(Json::decode).transpose()?.unwrap_or_default())
+    }
+
+    /// The record that says so.
+    pub(crate) fn record(&self) -> Result<Record> {
+        Ok(RegisterSet::new(register(LOOP)?, Json::of(self)?).into())
+    }
+}
+
+/// Notices a model that makes the same call again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Breaker(BTreeMap<String, (Hash, u32)>);
+
+impl Breaker {
+    pub(super) fn load(state: &State) -> Result<Self> {
+        Ok(state.register(BREAKER).map(Json::decode).transpose()?.unwrap_or_default())
+    }
+
+    /// Takes note of a call: how often in a row the same one was made.
+    pub(super) fn note(&mut self, tool: &str, arguments: Hash) -> u32 {
+        let entry = self.0.entry(tool.to_owned()).or_insert((arguments, 0));
+        if entry.0 == arguments {
+            entry.1 = entry.1.saturating_add(1);
+        } else {
+            *entry = (arguments, 1);
+        }
+        entry.1
+    }
+
+    pub(super) fn record(&self) -> Result<Record> {
+        Ok(RegisterSet::new(register(BREAKER)?, Json::of(self)?).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_breaker_counts_repetitions_of_one_call() {
+        let mut breaker = Breaker::default();
+        let (a, b) = (Hash::of(b"a"), Hash::of(b"b"));
+        let counts = [(a, 1), (a, 2), (b, 1), (a, 1), (a, 2), (a, 3)];
+        for (arguments, expected) in counts {
+            assert_eq!(breaker.note("tool", arguments), expected);
+            assert_eq!(breaker.note("other", Hash::of(expected.to_string().as_bytes())), 1);
+        }
+    }
+
+    #[test]
+    fn the_registers_have_a_stable_form() {
+        let state = LoopState { turn: 1, iteration: 2, step: 3, phase: Phase::Act, ..LoopState::default() };
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(text, r#"{"turn":1,"iteration":2,"step":3,"phase":"act","failures":0,"steered":0,"queued":0}"#);
+        assert_eq!(serde_json::from_str::<LoopState>(&text).unwrap(), state);
+    }
+}

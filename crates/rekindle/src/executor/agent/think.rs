@@ -1,0 +1,367 @@
+//! Asking the model.
+
+use std::time::{Duration, Instant};
+
+use rekindle_core::record::{
+    EffectKind, EffectOutcome, InDoubtPolicy, LogAppendOutcomes, OutcomeStatus, RegisterSet, Usage,
+};
+use rekindle_core::{EffectId, Error, ErrorKind, Hash, Json, Result};
+use tokio_util::sync::CancellationToken;
+
+use super::state::{CURSOR, Phase, SUMMARY, messages};
+use super::turn::{Turn, model_effect};
+use crate::driver::{Driver, Effect, Spent, register};
+use crate::event::LiveKind;
+use crate::message::Part;
+use crate::middleware::Verdict;
+use crate::model::{Answer, Delta, Deltas, Model, ModelError, ModelRequest};
+use crate::reduction::{Plan, ProviderCursor, Reduction, Summary, View};
+use crate::tool::Retries;
+
+/// After so long without an answer, what was staged is committed, so that others can see what
+/// the run is doing.
+const SHOW_AFTER: Duration = Duration::from_millis(100);
+
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thought {
+    /// The answer is on record.
+    Answered,
+    /// The run is to stop, or a message came in between.
+    Interrupted,
+}
+
+/// An answer, or why there is none.
+enum Asked {
+    Answer(Answer),
+    Failed(ModelError),
+    Stopped,
+}
+
+impl Turn<'_> {
+    /// Asks the model once and records its answer together with what follows from it.
+    pub(super) async fn think(&mut self) -> Result<Thought> {
+        self.step_began = Instant::now();
+        self.driver.begin_step();
+        let Some((view, previous)) = self.view().await? else { return Ok(Thought::Interrupted) };
+        let effect = self.model_effect(model_effect(self.at.step)?, self.agent.model.as_ref());
+        let partial = match self.agent.model.capabilities().continues_partial {
+            true => Some(self.partial(&effect.id).await).filter(|text| !text.is_empty()),
+            false => None,
+        };
+        let mut request = ModelRequest {
+            system: self.agent.system.clone(),
+            view,
+            tools: self.agent.toolbox.shown(&self.groups),
+            previous,
+            partial,
+            attempt: 1,
+            idempotency_key: self.driver.idempotency_key(&effect.id),
+            cancel: self.driver.step_token(),
+        };
+        for (layer, middleware) in self.agent.middleware.iter().enumerate() {
+            let verdict = middleware.before_model(self.stack.state(layer), &mut request).await?;
+            if let Verdict::Terminate(reason) = verdict {
+                self.driver.stage(self.stack.changes(&self.agent.middleware)?).await?;
+                self.finish(reason).await?;
+                return Ok(Thought::Answered);
+            }
+        }
+        let model = std::sync::Arc::clone(&self.agent.model);
+        let answer = ask(self.driver, model.as_ref(), &effect, request, true).await?;
+        match answer {
+            Some((answer, outcome)) => self.answered(answer, outcome).await,
+            None => Ok(Thought::Interrupted),
+        }
+    }
+
+    fn model_effect(&self, id: EffectId, model: &dyn Model) -> Effect {
+        Effect {
+            hash: Hash::of(id.as_str().as_bytes()),
+            id,
+            kind: EffectKind::Model,
+            name: model.name().to_owned(),
+            version: None,
+            arguments: None,
+            policy: InDoubtPolicy::ReplaySafe,
+            step: Some(self.at.step.to_string()),
+            child: None,
+            retries: self.agent.model_retries.clone(),
+            settles_when_exhausted: false,
+        }
+    }
+
+    /// Records an answer, its message and the intents of its calls as one commit.
+    async fn answered(&mut self, answer: Answer, mut outcome: EffectOutcome) -> Result<Thought> {
+        let response = answer.response.clone();
+        let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
+        let mut message = answer.into_message().with_id(ids, now);
+        let mut terminated = None;
+        for (layer, middleware) in self.agent.middleware.iter().enumerate() {
+            if let Verdict::Terminate(reason) = middleware.after_model(self.stack.state(layer), &mut message).await? {
+                terminated.get_or_insert(reason);
+            }
+        }
+        let spent = Spent { iterations: 1, tool_calls: message.calls().count() as u64, ..outcome.usage.into() };
+        self.driver.spend(spent).await;
+        outcome.value = Some(message.to_json()?);
+        let effect = outcome.effect.clone();
+        let mut records = vec![outcome.into(), LogAppendOutcomes::new(messages(), vec![effect]).into()];
+        let calls = message.calls().next().is_some();
+        self.at.phase = if calls { Phase::Act } else { Phase::Idle };
+        let mut intended = Vec::new();
+        let mut repeated = None;
+        if calls && terminated.is_none() {
+            let plan = self.plan(&message).await?;
+            records.extend(plan.records);
+            intended = plan.intended;
+            repeated = plan.repeated;
+        }
+        if !calls {
+            self.at.ended = Some("the model had an answer".into());
+        }
+        records.push(self.at.record()?);
+        records.extend(self.stack.changes(&self.agent.middleware)?);
+        let id = message.id.clone();
+        self.answer = Some(message);
+        self.driver.commit_intending(records, intended).await?;
+        if let (Some(response), Some(id), true) = (response, id, self.agent.model.capabilities().keeps_history) {
+            self.move_cursor(id, response).await?;
+        }
+        if let Some((tool, times)) = repeated {
+            return Err(super::turn::repeats_itself(&tool, times));
+        }
+        self.after_answer(calls, terminated).await
+    }
+
+    async fn after_answer(&mut self, calls: bool, terminated: Option<String>) -> Result<Thought> {
+        match terminated {
+            Some(reason) if calls => {
+                let journal = self.driver.engine().journal();
+                let why = format!("the turn ended first: {reason}");
+                let records = self.driver.read(|state| super::turn::closing(state, journal, &why)).await?;
+                self.driver.stage(records).await?;
+                self.finish(reason).await?;
+            }
+            Some(reason) => self.finish(reason).await?,
+            None if !calls => self.mark_turn("the model had an answer").await?,
+            None => {}
+        }
+        Ok(Thought::Answered)
+    }
+
+    /// What is sent: what the provider lacks, or what the reduction leaves of the history. Nothing
+    /// if the run is to stop before that is known.
+    async fn view(&mut self) -> Result<Option<(View, Option<String>)>> {
+        let history = self.driver.read(|state| state.shared_log(&messages())).await;
+        self.index.update(&history)?;
+        if self.agent.model.capabilities().keeps_history
+            && let Some(cursor) = &self.cursor
+            && let Some(unsent) = cursor.unsent(&mut self.index, &history)?
+        {
+            return Ok(Some((unsent, Some(cursor.response.clone()))));
+        }
+        loop {
+            match self.agent.reduction.plan(&mut self.index, &history, self.summary.as_ref())? {
+                Plan::Send(view) => return Ok(Some((view, None))),
+                Plan::Summarise { through, request, .. } => {
+                    let Some(text) = self.summarise(through, request).await? else { return Ok(None) };
+                    let summary = Summary::new(&mut self.index, &history, through, text);
+                    let record = RegisterSet::new(register(SUMMARY)?, Json::of(&summary)?);
+                    self.driver.commit(vec![record.into()]).await?;
+                    self.summary = Some(summary);
+                }
+            }
+        }
+    }
+
+    /// Has older messages summarised. The summary is an effect: it is paid for once.
+    async fn summarise(&mut self, through: usize, view: View) -> Result<Option<String>> {
+        let Reduction::Summarise(how) = &self.agent.reduction else { return Ok(None) };
+        let model = how.model.clone().unwrap_or_else(|| std::sync::Arc::clone(&self.agent.model));
+        let id = EffectId::new(format!("summary{}.{through}", self.at.step))?;
+        let effect = self.model_effect(id, model.as_ref());
+        let request = ModelRequest {
+            system: None,
+            view,
+            tools: std::sync::Arc::from([]),
+            previous: None,
+            partial: None,
+            attempt: 1,
+            idempotency_key: self.driver.idempotency_key(&effect.id),
+            cancel: self.driver.step_token(),
+        };
+        let asked = ask(self.driver, model.as_ref(), &effect, request, false).await?;
+        let Some((answer, mut outcome)) = asked else { return Ok(None) };
+        self.driver.spend(outcome.usage.into()).await;
+        let text = answer.into_message().text();
+        outcome.value = Some(Json::from(text.as_str()));
+        self.driver.stage(vec![outcome.into()]).await?;
+        Ok(Some(text))
+    }
+
+    async fn move_cursor(&mut self, id: rekindle_core::MessageId, response: String) -> Result<()> {
+        let history = self.driver.read(|state| state.shared_log(&messages())).await;
+        self.index.update(&history)?;
+        let cursor = ProviderCursor::after(&mut self.index, &history, id, response);
+        let record = RegisterSet::new(register(CURSOR)?, Json::of(&cursor)?);
+        self.cursor = Some(cursor);
+        self.driver.stage(vec![record.into()]).await
+    }
+}
+
+/// Asks a model, again if it fails in passing. Nothing if the answer is no longer wanted. The
+/// request is gone when this returns: whoever holds a view makes the log be copied.
+async fn ask(
+    driver: &Driver,
+    model: &dyn Model,
+    effect: &Effect,
+    mut request: ModelRequest,
+    tell: bool,
+) -> Result<Option<(Answer, EffectOutcome)>> {
+    let first = driver.known(effect).await?.next_attempt();
+    let last = first + effect.retries.attempts.max(1) - 1;
+    for number in first..=last {
+        driver.prepare(effect, number).await?;
+        let began = Instant::now();
+        request.attempt = number;
+        let asked = ask_once(driver, model, effect, &request, tell).await?;
+        let outcome = |status| EffectOutcome {
+            attempt: number,
+            duration_micros: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+            ..EffectOutcome::new(effect.id.clone(), status, None)
+        };
+        match asked {
+            Asked::Answer(answer) => {
+                let usage: Usage = answer.usage;
+                return Ok(Some((answer, EffectOutcome { usage, ..outcome(OutcomeStatus::Ok) })));
+            }
+            Asked::Stopped => return Ok(None),
+            Asked::Failed(error) => {
+                let failed = EffectOutcome { error: Some(error.message.clone()), ..outcome(OutcomeStatus::InfraError) };
+                driver.stage(vec![failed.into()]).await?;
+                if number == last || !error.retry {
+                    return Err(model_failed(model.name(), &error));
+                }
+                pause(driver, &effect.retries, number - first + 1, &error).await;
+                if driver.is_stopping() {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn pause(driver: &Driver, retries: &Retries, tries: u32, error: &ModelError) {
+    let pause = retries.pause(tries, driver.random());
+    driver.sleep(error.retry_after.unwrap_or_default().max(pause)).await;
+}
+
+fn model_failed(model: &str, error: &ModelError) -> Error {
+    let message = format!("the model `{model}` gave no answer: {error}");
+    match error.retry {
+        true => Error::new(ErrorKind::ModelFailed, message),
+        false => Error::new(ErrorKind::ModelFailed, message).hint("mend what the message names, then resume"),
+    }
+}
+
+/// One try: listens to what is streamed, keeps it now and then, and stops when told to.
+async fn ask_once(
+    driver: &Driver,
+    model: &dyn Model,
+    effect: &Effect,
+    request: &ModelRequest,
+    tell: bool,
+) -> Result<Asked> {
+    let (deltas, mut pieces) = Deltas::channel();
+    let mut kept = Kept::new(driver, effect, request, tell);
+    let answer = model.answer(request, &deltas);
+    tokio::pin!(answer);
+    let show = tokio::time::sleep(SHOW_AFTER);
+    tokio::pin!(show);
+    let mut shown = false;
+    let answered = loop {
+        tokio::select! {
+            biased;
+            answered = &mut answer => break answered,
+            Some(piece) = pieces.recv() => kept.take(piece).await?,
+            () = stopped(&request.cancel) => return Ok(Asked::Stopped),
+            () = &mut show, if !shown => {
+                shown = true;
+                driver.commit_staged().await?;
+            }
+        }
+    };
+    while let Ok(piece) = pieces.try_recv() {
+        kept.say(piece);
+    }
+    Ok(match answered {
+        // What was asked of a cancelled request says nothing.
+        _ if request.cancel.is_cancelled() => Asked::Stopped,
+        Ok(answer) => Asked::Answer(whole(answer, request)),
+        Err(error) => Asked::Failed(error),
+    })
+}
+
+async fn stopped(cancel: &CancellationToken) {
+    cancel.cancelled().await;
+}
+
+/// The answer with the part that was said before it was cut off.
+fn whole(mut answer: Answer, request: &ModelRequest) -> Answer {
+    if let Some(partial) = &request.partial {
+        let first = answer.parts.iter_mut().find_map(|part| match part {
+            Part::Text(text) => Some(text),
+            _ => None,
+        });
+        match first {
+            Some(text) => text.insert_str(0, partial),
+            None => answer.parts.insert(0, Part::Text(partial.clone())),
+        }
+    }
+    answer
+}
+
+/// What was streamed and not yet kept.
+struct Kept<'a> {
+    driver: &'a Driver,
+    effect: &'a Effect,
+    attempt: u32,
+    tell: bool,
+    text: String,
+    since: Instant,
+}
+
+impl<'a> Kept<'a> {
+    fn new(driver: &'a Driver, effect: &'a Effect, request: &ModelRequest, tell: bool) -> Self {
+        // A new try begins with nothing kept, so what it goes on from is kept again.
+        let text = request.partial.clone().unwrap_or_default();
+        Self { driver, effect, attempt: request.attempt, tell, text, since: Instant::now() }
+    }
+
+    async fn take(&mut self, piece: Delta) -> Result<()> {
+        if let Delta::Text(text) = &piece {
+            self.text.push_str(text);
+        }
+        self.say(piece);
+        let options = self.driver.options();
+        if self.text.len() >= options.partial_bytes || self.since.elapsed() >= options.partial_interval {
+            self.since = Instant::now();
+            let text = std::mem::take(&mut self.text);
+            if !text.is_empty() {
+                self.driver.partial(&self.effect.id, self.attempt, Json::from(text.as_str())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&self, piece: Delta) {
+        if self.tell {
+            self.driver.say(|| match piece {
+                Delta::Text(text) => LiveKind::Text(text),
+                Delta::Reasoning(text) => LiveKind::Reasoning(text),
+            });
+        }
+    }
+}

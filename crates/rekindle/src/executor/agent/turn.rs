@@ -1,0 +1,340 @@
+//! A turn: from a message to the answer, over as many runs as it takes.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use rekindle_core::record::{
+    CheckpointSource, CheckpointType, EffectIntent, EffectKind, EffectOutcome, LogAppend, LogAppendOutcomes,
+    OutcomeStatus, RegisterUnset, RunOutcome, WaitCloseReason, WaitClosed,
+};
+use rekindle_core::{EffectId, Hash, Journal, Json, LogName, Record, Result, State};
+
+use super::act::Acted;
+use super::plan::Ready;
+use super::state::{BREAKER, Breaker, CURSOR, GROUPS, LoopState, Phase, SUMMARY, messages};
+use super::think::Thought;
+use super::{Inner, step_failed};
+use crate::driver::{Driver, End, Inbox, NewCheckpoint, OnWait, Stop, register};
+use crate::event::LiveKind;
+use crate::message::{Message, Role, ToolCall, ToolResult};
+use crate::middleware::{Stack, Verdict};
+use crate::reduction::{HistoryIndex, ProviderCursor, Summary};
+
+/// One run of an agent, between its records.
+pub(super) struct Turn<'a> {
+    pub(super) agent: &'a Inner,
+    pub(super) driver: &'a Driver,
+    pub(super) at: LoopState,
+    pub(super) groups: Vec<String>,
+    pub(super) breaker: Breaker,
+    pub(super) stack: Stack,
+    pub(super) index: HistoryIndex,
+    pub(super) summary: Option<Summary>,
+    pub(super) cursor: Option<ProviderCursor>,
+    /// Calls that passed every check and wait for nothing but their turn.
+    pub(super) ready: HashMap<EffectId, Ready>,
+    /// The last answer of the model.
+    pub(super) answer: Option<Message>,
+    pub(super) step_began: Instant,
+}
+
+impl<'a> Turn<'a> {
+    /// Where the state says the loop stands.
+    pub(super) async fn load(agent: &'a Inner, driver: &'a Driver) -> Result<Self> {
+        let loaded = driver.read(|state| {
+            let decode = |key| state.register(key);
+            let turn = Self {
+                agent,
+                driver,
+                at: LoopState::load(state)?,
+                groups: decode(GROUPS).map(Json::decode).transpose()?.unwrap_or_default(),
+                breaker: Breaker::load(state)?,
+                stack: Stack::load(&agent.middleware, state)?,
+                index: HistoryIndex::default(),
+                summary: decode(SUMMARY).map(Json::decode).transpose()?,
+                cursor: decode(CURSOR).map(Json::decode).transpose()?,
+                ready: HashMap::new(),
+                answer: last_answer(state)?,
+                step_began: Instant::now(),
+            };
+            Ok::<_, rekindle_core::Error>(turn)
+        });
+        let turn = loaded.await?;
+        for name in &turn.stack.unknown {
+            driver.say(|| LiveKind::Notice(format!("state of middleware `{name}` is kept, but nothing here uses it")));
+        }
+        Ok(turn)
+    }
+
+    /// Begins a turn with `input` or, without any, with what waits in the inbox.
+    pub(super) async fn begin(&mut self, mut input: Vec<Message>) -> Result<()> {
+        input.splice(0..0, self.take_steered().await?);
+        if input.is_empty() {
+            input.extend(self.take_queued().await?);
+        }
+        self.stack.begin_turn(&self.agent.middleware);
+        self.at = LoopState {
+            turn: self.at.turn + 1,
+            iteration: 1,
+            step: self.at.step + 1,
+            phase: Phase::Think,
+            failures: 0,
+            ended: None,
+            ..self.at.clone()
+        };
+        let mut terminated = None;
+        for (layer, middleware) in self.agent.middleware.iter().enumerate() {
+            if let Verdict::Terminate(reason) = middleware.before_turn(self.stack.state(layer), &mut input).await? {
+                terminated.get_or_insert(reason);
+            }
+        }
+        self.driver.begin_turn().await;
+        if let Some(reason) = terminated {
+            self.at.phase = Phase::Idle;
+            self.at.ended = Some(reason);
+        }
+        self.record_begin(input).await
+    }
+
+    async fn record_begin(&mut self, input: Vec<Message>) -> Result<()> {
+        let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
+        let items: Vec<Json> =
+            input.into_iter().map(|message| message.with_id(ids, now).to_json()).collect::<Result<_>>()?;
+        let mut records = vec![LogAppend::new(messages(), items).into(), self.at.record()?];
+        if self.breaker != Breaker::default() {
+            self.breaker = Breaker::default();
+            records.push(RegisterUnset::new(register(BREAKER)?).into());
+        }
+        records.extend(self.stack.changes(&self.agent.middleware)?);
+        self.driver.stage(records).await?;
+        if self.driver.options().checkpoints.marks_input() {
+            let checkpoint = NewCheckpoint {
+                source: CheckpointSource::Input,
+                ..NewCheckpoint::auto(CheckpointType::Turn, self.at.step, format!("input of turn {}", self.at.turn))
+            };
+            self.driver.stage_checkpoint(checkpoint).await?;
+        }
+        // What was said is safe before anybody is asked about it.
+        self.driver.commit_staged().await?;
+        self.driver.barrier().await
+    }
+
+    /// Goes on with a turn that another run began.
+    pub(super) async fn recover(&mut self) -> Result<()> {
+        self.driver.commit_staged().await?;
+        if self.at.phase == Phase::Think {
+            let partial = self.partial(&model_effect(self.at.step)?).await;
+            if !partial.is_empty() {
+                self.driver.say(|| LiveKind::PartialFound(partial));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a model had streamed before its process died.
+    pub(super) async fn partial(&self, effect: &EffectId) -> String {
+        let text = self.driver.read(|state| {
+            let partials = state.effect(effect).map(|effect| effect.partials.clone()).unwrap_or_default();
+            partials.iter().filter_map(|part| part.decode::<String>().ok()).collect()
+        });
+        text.await
+    }
+
+    /// Runs until the turn ends, waits or is to stop.
+    pub(super) async fn go(&mut self) -> Result<End> {
+        loop {
+            if let Some((stop, reason)) = self.driver.proceed().await? {
+                return self.stopped(stop, reason).await;
+            }
+            match self.at.phase {
+                Phase::Think => {
+                    self.steer().await?;
+                    self.driver.check_budgets().await?;
+                    match self.think().await? {
+                        Thought::Answered | Thought::Interrupted => {}
+                    }
+                }
+                Phase::Act => match self.act().await? {
+                    Acted::Done | Acted::Interrupted => {}
+                    Acted::Waits(_) if self.driver.options().on_wait == OnWait::Hold => self.driver.hold().await?,
+                    Acted::Waits(reason) => return Ok(End::new(RunOutcome::Waiting, reason)),
+                },
+                Phase::Idle => match self.take_queued().await? {
+                    Some(message) => self.begin(vec![message]).await?,
+                    None => return Ok(self.end()),
+                },
+            }
+        }
+    }
+
+    fn end(&mut self) -> End {
+        let reason = self.at.ended.clone().unwrap_or_else(|| "the model had an answer".to_owned());
+        End { answer: self.answer.take(), ..End::new(RunOutcome::Succeeded, reason) }
+    }
+
+    async fn stopped(&mut self, stop: Stop, reason: String) -> Result<End> {
+        if stop < Stop::Cancel {
+            return Ok(End::new(RunOutcome::Paused, reason));
+        }
+        let journal = self.driver.engine().journal();
+        let records = self.driver.read(|state| closing(state, journal, "the run was cancelled")).await?;
+        self.driver.stage(records).await?;
+        Ok(End::new(RunOutcome::Cancelled, reason))
+    }
+
+    /// The turn is over. The caller stages what led to it before.
+    pub(super) async fn finish(&mut self, reason: impl Into<String>) -> Result<()> {
+        self.at.phase = Phase::Idle;
+        let reason = reason.into();
+        self.at.ended = Some(reason.clone());
+        self.driver.stage(vec![self.at.record()?]).await?;
+        self.mark_turn(&reason).await
+    }
+
+    /// Marks the end of a turn.
+    pub(super) async fn mark_turn(&mut self, reason: &str) -> Result<()> {
+        if self.driver.options().checkpoints.marks_turn() {
+            let description = format!("turn {} ended: {reason}", self.at.turn);
+            let checkpoint = NewCheckpoint::auto(CheckpointType::Turn, self.at.step, description);
+            self.driver.stage_checkpoint(checkpoint).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the messages that are to steer the next model call into the conversation.
+    async fn steer(&mut self) -> Result<()> {
+        let steered = self.take_steered().await?;
+        if steered.is_empty() {
+            return Ok(());
+        }
+        let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
+        let items = steered.into_iter().map(|message| message.with_id(ids, now).to_json());
+        let items = items.collect::<Result<Vec<_>>>()?;
+        self.driver.commit(vec![LogAppend::new(messages(), items).into(), self.at.record()?]).await
+    }
+
+    /// Messages for the next model call; taken once the caller has recorded where the loop stands.
+    async fn take_steered(&mut self) -> Result<Vec<Message>> {
+        let taken = self.at.steered;
+        let new = self.driver.read(|state| inbox_log(state, Inbox::STEER, taken)).await?;
+        self.at.steered += new.len();
+        Ok(new)
+    }
+
+    /// The next message that waits for a turn; taken once the caller has recorded where the loop
+    /// stands.
+    async fn take_queued(&mut self) -> Result<Option<Message>> {
+        let taken = self.at.queued;
+        let next = self.driver.read(|state| inbox_log(state, Inbox::QUEUE, taken)).await?.into_iter().next();
+        self.at.queued += usize::from(next.is_some());
+        Ok(next)
+    }
+}
+
+fn inbox_log(state: &State, log: &str, taken: usize) -> Result<Vec<Message>> {
+    let log = LogName::new(log)?;
+    let items = state.log(&log).get(taken..).unwrap_or_default();
+    Ok(items.iter().map(inbox_message).collect())
+}
+
+/// A message as somebody put it into the inbox: a stored message, or anything else as text.
+fn inbox_message(content: &Json) -> Message {
+    if let Ok(message) = Message::from_json(content) {
+        return message;
+    }
+    let text = content.decode::<String>().unwrap_or_else(|_| content.as_str().to_owned());
+    Message::user(text)
+}
+
+fn last_answer(state: &State) -> Result<Option<Message>> {
+    let last = state.log(&messages()).last().map(Message::from_json).transpose()?;
+    Ok(last.filter(|message| message.role == Role::Assistant))
+}
+
+/// The effect of the model call of a step.
+pub(super) fn model_effect(step: u64) -> Result<EffectId> {
+    EffectId::new(format!("m{step}"))
+}
+
+/// The effect of a call: its step and number make it unique, whatever id the provider gave it.
+pub(super) fn call_effect(step: u64, number: usize, call: &ToolCall) -> Result<EffectId> {
+    let named = EffectId::new(format!("t{step}.{number}.{}", call.id));
+    named.or_else(|_| EffectId::new(format!("t{step}.{number}")))
+}
+
+/// The hash by which a call is recognised.
+pub(super) fn call_hash(call: &ToolCall) -> Hash {
+    // Arguments without a canonical form are recognised by their text.
+    crate::wait::digest(&call.arguments).unwrap_or_else(|_| Hash::of(call.arguments.as_str().as_bytes()))
+}
+
+/// The records that close what a turn left open, so that no open call stays in the conversation.
+pub(super) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
+    let mut at = LoopState::load(state)?;
+    let mut records = Vec::new();
+    if at.phase == Phase::Idle {
+        return Ok(records);
+    }
+    if let Some(open) = state.effect(&model_effect(at.step)?).filter(|effect| !effect.is_settled()) {
+        records.push(cancelled(&open.intent.effect, open.intent.attempt, None, why).into());
+    }
+    let answer = last_answer(state)?.filter(|_| at.phase == Phase::Act);
+    let mut effects = Vec::new();
+    for (number, call) in answer.iter().flat_map(Message::calls).enumerate() {
+        let effect = call_effect(at.step, number, call)?;
+        records.extend(close_call(state, journal, &effect, call, why)?);
+        effects.push(effect);
+    }
+    if !effects.is_empty() {
+        records.push(LogAppendOutcomes::new(messages(), effects).into());
+    }
+    at.phase = Phase::Idle;
+    at.ended = Some(why.to_owned());
+    records.push(at.record()?);
+    Ok(records)
+}
+
+/// The records that close one call, unless it ended.
+pub(super) fn close_call(
+    state: &State,
+    journal: &Journal,
+    effect: &EffectId,
+    call: &ToolCall,
+    why: &str,
+) -> Result<Vec<Record>> {
+    let mut records: Vec<Record> = Vec::new();
+    let waits = state.waits().filter(|wait| wait.opened.effect.as_ref() == Some(effect));
+    records
+        .extend(waits.map(|wait| WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()));
+    let known = state.effect(effect);
+    if known.is_some_and(rekindle_core::EffectState::is_settled) {
+        return Ok(records);
+    }
+    let attempt = known.map_or(1, |known| known.intent.attempt);
+    let mut text = why.to_owned();
+    match known {
+        None => {
+            records.push(EffectIntent::new(effect.clone(), EffectKind::Tool, call.name.clone(), call_hash(call)).into())
+        }
+        Some(_) => text.push_str("; it was under way and may have happened"),
+    }
+    let result = ToolResult { synthetic: true, ..ToolResult::failed(call, &text) };
+    let value = Message::tool(result).with_id(journal.ids(), journal.clock().now()).to_json()?;
+    records.push(cancelled(effect, attempt, Some(value), why).into());
+    Ok(records)
+}
+
+fn cancelled(effect: &EffectId, attempt: u32, value: Option<Json>, why: &str) -> EffectOutcome {
+    EffectOutcome {
+        attempt,
+        error: Some(why.to_owned()),
+        synthetic: true,
+        ..EffectOutcome::new(effect.clone(), OutcomeStatus::Cancelled, value)
+    }
+}
+
+/// The failure of a turn whose model repeats itself.
+pub(super) fn repeats_itself(tool: &str, times: u32) -> rekindle_core::Error {
+    step_failed(format!("the model called `{tool}` {times} times in a row with the same arguments"))
+        .hint("send a message that leads it elsewhere, or raise the agent's `same_call_limit`")
+}

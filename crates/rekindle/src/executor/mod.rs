@@ -1,0 +1,50 @@
+//! Executors: what drives a session. Each is a small state machine on the driver; where it
+//! stands is in the state, so the same code starts, resumes and takes over.
+
+pub mod agent;
+pub mod flow;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use rekindle_core::{Journal, Record, Result, State};
+
+use crate::driver::{Driver, End, Fingerprint};
+use crate::message::Message;
+
+/// What drives a session.
+///
+/// # Contract
+/// * [`Executor::run`] goes on from wherever the state says it is, and keeps nothing it needs
+///   later outside the state: its process may end at any instant.
+/// * Everything that reaches outside goes through [`Driver::perform`].
+/// * It comes back soon after the driver says that the run is to stop.
+#[async_trait]
+pub trait Executor: fmt::Debug + Send + Sync + 'static {
+    /// The name under which sessions remember it, e.g. `agent`.
+    fn kind(&self) -> &str;
+
+    /// What a run depends on.
+    fn fingerprint(&self) -> Fingerprint;
+
+    /// Whether the last turn was not finished, as far as the state itself says.
+    fn is_mid_turn(&self, state: &State) -> bool;
+
+    /// Whether a message waits in the state for a turn of its own.
+    fn has_queued(&self, state: &State) -> bool;
+
+    /// What closes a turn that was given up, before a new one begins.
+    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>>;
+
+    /// Runs until the turn ends, the run waits, or it is to stop.
+    async fn run(&self, driver: &Driver, input: Input) -> Result<End>;
+}
+
+/// What a run begins with.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A new turn, with what was said; nothing if a queued message is to be taken.
+    NewTurn(Vec<Message>),
+    /// An unfinished run goes on.
+    Resume,
+}

@@ -1,0 +1,112 @@
+//! What a tool is given beside its arguments.
+
+use std::sync::Arc;
+
+use rekindle_core::{CheckpointId, EffectId, Epoch, Json, Result, SessionKey};
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::{Attempt, Driver, NewCheckpoint};
+use crate::event::LiveKind;
+use crate::secret::Secret;
+
+/// What a tool is given beside its arguments. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ToolContext {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    driver: Driver,
+    effect: EffectId,
+    call: String,
+    attempt: Attempt,
+    cancel: CancellationToken,
+}
+
+impl ToolContext {
+    pub(crate) fn new(driver: Driver, effect: EffectId, call: String, attempt: Attempt) -> Self {
+        let cancel = attempt.cancel.child_token();
+        Self { inner: Arc::new(Inner { driver, effect, call, attempt, cancel }) }
+    }
+
+    /// The session.
+    pub fn session(&self) -> &SessionKey {
+        self.inner.driver.session()
+    }
+
+    /// The engine, for tools that drive other sessions.
+    pub fn engine(&self) -> &crate::Engine {
+        self.inner.driver.engine()
+    }
+
+    /// The effect the call is on record as.
+    pub fn effect(&self) -> &EffectId {
+        &self.inner.effect
+    }
+
+    /// The provider's id of the call.
+    pub fn call_id(&self) -> &str {
+        &self.inner.call
+    }
+
+    /// Which try this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.inner.attempt.number
+    }
+
+    /// The same over retries and resumes, another on a fork: hand it to whatever can ignore a
+    /// second request with the same key.
+    pub fn idempotency_key(&self) -> &str {
+        &self.inner.attempt.idempotency_key
+    }
+
+    /// The generation of the lease: hand it to whatever can refuse an older one.
+    pub fn fence(&self) -> Epoch {
+        self.inner.attempt.fence
+    }
+
+    /// Resolves when the result is no longer wanted.
+    pub async fn cancelled(&self) {
+        self.inner.cancel.cancelled().await;
+    }
+
+    /// Whether the result is no longer wanted.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancel.is_cancelled()
+    }
+
+    /// A key of the session's memory.
+    pub async fn memory(&self, key: &str) -> Option<Json> {
+        self.inner.driver.memory(key).await
+    }
+
+    /// The value of a secret that was given by reference.
+    pub async fn secret(&self, name: &str) -> Result<Secret> {
+        self.inner.driver.secret(name).await
+    }
+
+    /// Marks where the session is now.
+    pub async fn checkpoint(&self, description: &str) -> Result<CheckpointId> {
+        self.inner.driver.checkpoint(NewCheckpoint::manual(description)).await
+    }
+
+    /// Tells whoever listens how far the call is. Not stored.
+    pub fn progress(&self, value: Json) {
+        self.inner.driver.say(|| LiveKind::Progress { effect: self.inner.effect.to_string(), value });
+    }
+
+    /// Keeps a part of what the call produces, so that it can be seen while the call goes on and
+    /// after a crash. It is never taken for the result.
+    pub async fn keep_partial(&self, value: Json) -> Result<()> {
+        self.inner.driver.partial(&self.inner.effect, self.inner.attempt.number, value).await
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.inner.cancel.cancel();
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.inner.driver
+    }
+}

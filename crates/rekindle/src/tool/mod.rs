@@ -1,0 +1,69 @@
+//! Tools: what an agent can do to the world, and what the engine must know to do it once.
+
+mod context;
+mod function;
+mod group;
+mod options;
+mod output;
+mod schema;
+
+use std::fmt;
+
+use async_trait::async_trait;
+use rekindle_core::{Json, SessionKey};
+use serde::{Deserialize, Serialize};
+
+pub use context::ToolContext;
+pub use function::{FnTool, tool};
+pub use group::ToolGroup;
+pub use options::{Approval, Retries, ToolOptions};
+pub(crate) use output::Reply;
+pub use output::{Checked, IntoOutput, ToolError, ToolOutput};
+pub(crate) use schema::Schema;
+
+/// A tool.
+///
+/// # Contract
+/// * [`Tool::call`] may be cut short at any instant and never come back; what the engine then
+///   does is what [`ToolOptions`] declare.
+/// * A tool with side effects hands [`ToolContext::idempotency_key`] or [`ToolContext::fence`]
+///   to whatever it changes, where that can use it.
+/// * It stops soon after [`ToolContext::cancelled`]; if it does not, it is abandoned.
+///
+/// Most tools are functions: see [`tool`].
+#[async_trait]
+pub trait Tool: fmt::Debug + Send + Sync + 'static {
+    /// What the model is told.
+    fn spec(&self) -> &ToolSpec;
+
+    /// What the engine must know.
+    fn options(&self) -> &ToolOptions;
+
+    /// Does it. The arguments fit the schema of the spec.
+    async fn call(&self, context: &ToolContext, arguments: &Json) -> Result<ToolOutput, ToolError>;
+
+    /// The session it drives when called by `parent` with that idempotency key, if it drives one.
+    fn child(&self, _parent: &SessionKey, _idempotency_key: &str) -> Option<SessionKey> {
+        None
+    }
+
+    /// Finds out whether an earlier call with the same idempotency key happened. Asked only of
+    /// tools whose policy is `check`.
+    async fn check(&self, _context: &ToolContext, _arguments: &Json) -> Result<Checked, ToolError> {
+        Ok(Checked::Unknown)
+    }
+}
+
+/// What a model is told of a tool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// Its name: letters, digits, `_` and `-`.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub parameters: Json,
+    /// Its version; a change is drift.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
