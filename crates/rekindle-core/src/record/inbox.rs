@@ -48,6 +48,8 @@ pub enum Command {
     Cancel,
     /// Stop the current step.
     Interrupt,
+    /// Mark where the run is; the reason is the description.
+    Checkpoint,
 }
 
 /// A command for the session, honoured after a restart too.

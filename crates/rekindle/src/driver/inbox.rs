@@ -9,7 +9,7 @@ use rekindle_core::record::{
 };
 use rekindle_core::{BranchId, Entry, LogName, Record, Result, Seq, SessionKey, State, Timestamp};
 
-use super::{Core, Driver, Shared, Stop};
+use super::{Core, Driver, NewCheckpoint, Shared, Stop};
 use crate::engine::Engine;
 use crate::wait::check_answer;
 
@@ -41,7 +41,7 @@ impl Driver {
         Ok(self.control().stopping())
     }
 
-    /// Takes over everything that stands in the inbox.
+    /// Takes over everything that stands in the inbox; recorded with the next commit.
     pub(super) async fn take_inbox(&self, core: &mut Core) -> Result<()> {
         let taken = core.state.inbox_taken();
         let entries = read_behind(self.engine(), self.session(), taken.0).await?;
@@ -50,7 +50,14 @@ impl Driver {
         let mut records = vec![InboxTaken::new(*last).into()];
         records.extend(taken_over(&core.state, &entries, self.now())?);
         core.stage(records)?;
-        self.write(core).await?;
+        for (_, record) in &entries {
+            if let Record::InboxCommand(command) = record
+                && command.command == Command::Checkpoint
+                && self.shared.is_for_us(command)
+            {
+                self.stage_checkpoint_in(core, NewCheckpoint::manual(&command.reason))?;
+            }
+        }
         self.shared.react(&entries);
         Ok(())
     }
@@ -84,6 +91,8 @@ impl Shared {
             Command::Pause => self.control.stop(Stop::Pause, reason("paused")),
             Command::Interrupt => self.control.stop(Stop::Interrupt, reason("interrupted")),
             Command::Cancel => self.control.stop(Stop::Cancel, reason("cancelled")),
+            // Marked when it is taken over.
+            Command::Checkpoint => {}
         }
     }
 
