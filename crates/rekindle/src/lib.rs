@@ -23,6 +23,7 @@ pub use event::{Event, Events, LiveEvent, LiveKind};
 pub use executor::agent::{Agent, AgentBuilder, SubAgent};
 pub use executor::flow::{Flow, FlowContext};
 pub use executor::{Executor, Input};
+pub use message::{Message, Role};
 pub use rekindle_core::*;
 pub use schemars;
 pub use secret::{Secret, SecretRef, SecretSource};

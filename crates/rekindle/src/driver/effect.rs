@@ -123,6 +123,8 @@ pub enum Tried {
     Open {
         /// What is committed now.
         records: Vec<Record>,
+        /// What must happen, for people.
+        waits_for: String,
     },
 }
 
@@ -131,8 +133,8 @@ pub enum Tried {
 pub enum Performed {
     /// It ended.
     Settled(EffectOutcome),
-    /// It has not ended: it waits, or it is to be tried again at a resume.
-    Open,
+    /// It has not ended: it waits for this, or it is to be tried again at a resume.
+    Open(String),
     /// Nobody knows whether it happened.
     InDoubt(String),
 }
@@ -195,7 +197,7 @@ impl Driver {
                 tried => return self.conclude(effect, tried, outcome).await,
             }
         }
-        Ok(Performed::Open)
+        Ok(Performed::Open("it was not tried".to_owned()))
     }
 
     /// Records how the last try ended.
@@ -216,16 +218,16 @@ impl Driver {
                 (failed(OutcomeStatus::ToolError, Some(value), error), Vec::new())
             }
             Tried::Passing { error, .. } => {
-                self.commit(vec![failed(OutcomeStatus::InfraError, None, error).into()]).await?;
-                return Ok(Performed::Open);
+                self.commit(vec![failed(OutcomeStatus::InfraError, None, error.clone()).into()]).await?;
+                return Ok(Performed::Open(error));
             }
             Tried::InDoubt { error } => {
                 self.commit(vec![failed(OutcomeStatus::InDoubt, None, error.clone()).into()]).await?;
                 return Ok(Performed::InDoubt(error));
             }
-            Tried::Open { records } => {
+            Tried::Open { records, waits_for } => {
                 self.commit(records).await?;
-                return Ok(Performed::Open);
+                return Ok(Performed::Open(waits_for));
             }
         };
         let mut batch = vec![outcome.clone().into()];

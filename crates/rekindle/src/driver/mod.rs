@@ -73,7 +73,6 @@ pub(crate) struct Shared {
     /// The runs this one continues, directly.
     continues: Option<RunId>,
     options: RunOptions,
-    author: String,
     deadline: Deadline,
     control: Control,
     live: Arc<Live>,

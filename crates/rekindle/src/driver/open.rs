@@ -349,7 +349,6 @@ fn driver(
         run: started.run.clone(),
         continues: started.continues.clone(),
         options: opening.options.clone(),
-        author: opening.resume.author(),
         deadline: Deadline::new(asked, engine.lease()),
         control: Control::default(),
         live,

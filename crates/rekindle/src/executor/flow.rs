@@ -196,7 +196,7 @@ impl FlowContext {
         };
         match self.driver.perform(&effect, tried).await? {
             Performed::Settled(outcome) => decode_outcome(name, outcome),
-            Performed::Open | Performed::InDoubt(_) => Err(failed(name, "it did not end")),
+            Performed::Open(why) | Performed::InDoubt(why) => Err(failed(name, &why)),
         }
     }
 

@@ -105,8 +105,4 @@ impl ToolContext {
     pub(crate) fn cancel(&self) {
         self.inner.cancel.cancel();
     }
-
-    pub(crate) fn driver(&self) -> &Driver {
-        &self.inner.driver
-    }
 }

@@ -103,7 +103,7 @@ impl Turn<'_> {
             let Made { ready, performed } = made;
             match performed {
                 Ok(Performed::Settled(_)) => {}
-                Ok(Performed::Open) => drop(waits.get_or_insert(format!("a call of `{}` waits", ready.call.name))),
+                Ok(Performed::Open(what)) => drop(waits.get_or_insert(what)),
                 Ok(Performed::InDoubt(_)) if self.driver.is_stopping() => {}
                 Ok(Performed::InDoubt(why)) => match self.doubt(&ready, &why).await {
                     Ok(Next::Waits(what)) => drop(waits.get_or_insert(what)),

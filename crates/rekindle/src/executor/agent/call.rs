@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
     /// A call that was stopped: made again after a pause, given up otherwise.
     async fn stopped(&self) -> Result<Tried> {
         if self.driver.stopping() == Some(Stop::Pause) {
-            return Ok(Tried::Open { records: Vec::new() });
+            return Ok(Tried::Open { records: Vec::new(), waits_for: "the run is to stop".into() });
         }
         let error = "the call was stopped".to_owned();
         if self.ready.effect.policy == InDoubtPolicy::ReplaySafe {
@@ -143,12 +143,12 @@ impl<'a> Job<'a> {
     async fn output(&self, output: ToolOutput) -> Result<Tried> {
         let value = match output.reply {
             Reply::Value(value) => self.driver.clean(value),
-            Reply::Suspend(_) => return Ok(Tried::Open { records: Vec::new() }),
+            Reply::Suspend(waits_for) => return Ok(Tried::Open { records: Vec::new(), waits_for }),
             Reply::Wait(spec) => {
                 let step = self.ready.effect.step.as_deref().and_then(|step| step.parse().ok()).unwrap_or(0);
                 let id = Some(self.ready.effect.id.clone());
                 let (_, records) = self.driver.opening(&spec, id, WaitPurpose::Result, step).await?;
-                return Ok(Tried::Open { records });
+                return Ok(Tried::Open { records, waits_for: spec.prompt });
             }
         };
         let limit = self.ready.entry.tool.options().max_result_bytes;

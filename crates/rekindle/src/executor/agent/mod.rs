@@ -51,7 +51,7 @@ pub(crate) const KIND: &str = "agent";
 /// # async fn main() -> rekindle::Result<()> {
 /// let add = tool("add", "Adds two numbers.", async |_, sum: Sum| Ok(sum.a + sum.b));
 /// # let script = Script::new("demo")
-/// #     .turn(Turn::call("add", rekindle::Json::parse(r#"{"a":19,"b":23}"#)?))
+/// #     .turn(Turn::call("add", serde_json::json!({"a": 19, "b": 23})))
 /// #     .turn(Turn::text("It is 42."));
 /// # let model = ScriptedModel::new(script);
 /// let agent = Agent::builder("calculator", model).system("You add.").tool(add).build()?;

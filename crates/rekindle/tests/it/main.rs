@@ -1,0 +1,5 @@
+//! The engine and the agent loop, from outside.
+#![allow(clippy::unwrap_used)]
+
+mod basics;
+mod support;
