@@ -17,13 +17,14 @@ mod measure;
 mod workload;
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::bench::Bench;
 use crate::cli::{Command, Options};
 use crate::directory::DataDirectory;
 use crate::figure::Figure;
-use crate::groups::{GROUPS, Group};
+use crate::groups::{GROUPS, Group, engine};
 
 /// Whatever went wrong: nobody handles it, it is only told.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -34,6 +35,15 @@ const FAILED: u8 = 2;
 const MISSED: u8 = 1;
 
 fn main() -> ExitCode {
+    if let Some(directory) = resident_child() {
+        return match engine::resident_child(&directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {}", chain(&*error));
+                ExitCode::from(FAILED)
+            }
+        };
+    }
     let names: Vec<_> = GROUPS.iter().map(|group| group.name).collect();
     let options = match cli::parse(std::env::args().skip(1), &names) {
         Ok(Command::Help) => {
@@ -53,6 +63,12 @@ fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// The directory to look at, if this process measures its own memory for another.
+fn resident_child() -> Option<PathBuf> {
+    let mut arguments = std::env::args().skip(1);
+    (arguments.next()? == engine::RESIDENT_CHILD).then(|| arguments.next().map(PathBuf::from))?
 }
 
 fn run(options: &Options) -> Result<Vec<Figure>> {

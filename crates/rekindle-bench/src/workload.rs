@@ -60,7 +60,8 @@ impl StoreKind {
 #[derive(Clone, Debug, Serialize)]
 pub struct Message {
     role: &'static str,
-    content: String,
+    /// What it says.
+    pub content: String,
 }
 
 /// Messages of random printable ASCII, the same in every run.

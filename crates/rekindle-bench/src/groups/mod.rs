@@ -1,12 +1,13 @@
 //! The groups of figures. A new group is a file with a `GROUP` in it and its line below.
 
+pub mod engine;
 mod journal;
 
 use crate::Result;
 use crate::bench::Bench;
 
 /// All groups, in the order they are measured.
-pub const GROUPS: &[Group] = &[journal::GROUP];
+pub const GROUPS: &[Group] = &[journal::GROUP, engine::GROUP];
 
 /// Figures that are measured together.
 #[derive(Debug)]

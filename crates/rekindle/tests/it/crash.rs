@@ -48,7 +48,11 @@ fn agent(ledger: &Ledger, durability: Durability, model: ScriptedModel) -> Agent
         let line = format!("email {} {}", of.what, call.idempotency_key());
         let count = happened.count(&line);
         async move {
-            Ok(if count > 0 { Checked::Happened(Json::from(format!("email {}", of.what).as_str())) } else { Checked::DidNotHappen })
+            Ok(if count > 0 {
+                Checked::Happened(Json::from(format!("email {}", of.what).as_str()))
+            } else {
+                Checked::DidNotHappen
+            })
         }
     });
     let flaky = ledger.clone();
