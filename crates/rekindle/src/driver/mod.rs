@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use rekindle_core::record::{Durability, RegisterSet};
 use rekindle_core::{
-    BranchId, CheckpointId, EffectId, Epoch, Json, Lease, Record, RegisterKey, Result, RunId, SessionKey, State,
+    BranchId, CheckpointId, EffectId, Epoch, Head, Json, Lease, Record, RegisterKey, Result, RunId, SessionKey, State,
     Timestamp,
 };
 use rekindle_store::BranchWriter;
@@ -90,6 +90,9 @@ struct Core {
     writer: BranchWriter,
     /// Applied to the state, and not yet given to the writer.
     staged: Vec<Record>,
+    /// The head before a write under way, and how many staged records it writes: a future that
+    /// writes may be dropped at any await.
+    in_flight: Option<(Head, usize)>,
     /// Intents that this process recorded and has not started: they are not in doubt.
     fresh: HashSet<EffectId>,
     ledger: Ledger,

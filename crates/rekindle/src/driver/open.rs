@@ -131,14 +131,22 @@ async fn open_under(opening: &Opening<'_>, lease: Lease, asked: Instant) -> Resu
     };
     records.extend(substituted);
     let driver = driver(opening, restored, lease, asked, &started, ledger);
-    driver.stage(records).await?;
-    {
-        let mut core = driver.shared.core.lock().await;
-        driver.take_inbox(&mut core).await?;
+    if let Err(error) = driver.begin(records).await {
+        release(opening.engine, &driver.shared.lease).await;
+        return Err(error);
     }
     let tasks =
         vec![tokio::spawn(keep(Arc::clone(&driver.shared))), tokio::spawn(Arc::clone(&driver.shared).enforce_grace())];
     Ok(Opened { driver, case, keeper: Keeper(tasks) })
+}
+
+impl Driver {
+    /// Stages what every run begins with, and what stands in its inbox.
+    async fn begin(&self, records: Vec<Record>) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        core.stage(records)?;
+        self.take_inbox(&mut core).await
+    }
 }
 
 /// The state at the end of the branch or, if that is damaged and it was asked for, of a new
@@ -248,7 +256,7 @@ fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
 /// no new input to it.
 async fn has_queued(opening: &Opening<'_>, restored: &Restored) -> Result<bool> {
     let state = &restored.state;
-    if state.status().is_unfinished() {
+    if state.status().is_unfinished() && opening.executor.is_mid_turn(state) {
         return Ok(false);
     }
     let unread = read_behind(opening.engine, opening.session, state.inbox_taken().0).await?;
@@ -336,6 +344,7 @@ fn driver(
         state: restored.state,
         writer,
         staged: Vec::new(),
+        in_flight: None,
         fresh: Default::default(),
         ledger,
         counted: Instant::now(),

@@ -10,17 +10,20 @@ use crate::event::LiveKind;
 impl Driver {
     /// Gives what was staged to the writer.
     pub(super) async fn write(&self, core: &mut Core) -> Result<()> {
+        core.forget_written();
         core.stage_ledger()?;
         if core.staged.is_empty() {
             return Ok(());
         }
-        let records = std::mem::take(&mut core.staged);
-        let before = core.writer.head();
-        match core.writer.commit(&records).await {
+        core.in_flight = Some((core.writer.head(), core.staged.len()));
+        let written = core.writer.commit(&core.staged).await;
+        core.forget_written();
+        match written {
             Ok(_) => Ok(()),
             Err(error) => {
-                let queued = core.writer.head() != before;
-                self.failed(core, error, Some(&records).filter(|_| !queued)).await
+                // What did not even come into the queue.
+                let missing = Some(std::mem::take(&mut core.staged)).filter(|records| !records.is_empty());
+                self.failed(core, error, missing.as_ref()).await
             }
         }
     }
@@ -89,6 +92,18 @@ impl Driver {
             }
             Err(error) if is_persistence(&error) => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Core {
+    /// After a write, or one whose future was dropped: what is in the writer's queue is no longer
+    /// staged.
+    fn forget_written(&mut self) {
+        if let Some((before, count)) = self.in_flight.take()
+            && self.writer.head() != before
+        {
+            self.staged.drain(..count);
         }
     }
 }

@@ -30,7 +30,9 @@ pub(crate) fn validate(situation: &Situation<'_>) -> Result<Case> {
     let status = state.status().seen(false);
     let refused = |error: Error| Err(error.on(session).at(position.clone()));
     match (status, has_input) {
-        (status, true) if status.is_unfinished() => refused(unfinished(session, state, status)),
+        // A turn that came to its end is over, even if its run could not say so any more, or if
+        // this is a branch that was forked right there.
+        (status, true) if status.is_unfinished() && mid_turn => refused(unfinished(session, state, status)),
         (_, true) => Ok(Case::NewTurn),
         (status, false) if status.is_unfinished() => Ok(Case::Resume),
         (Status::Failed | Status::Idle, false) if mid_turn => Ok(Case::Resume),
@@ -63,6 +65,18 @@ mod tests {
     use super::*;
 
     fn check(outcome: Option<RunOutcome>, started: bool, has_input: bool, expected: Result<Case, &str>) {
+        let over = [RunOutcome::Succeeded, RunOutcome::Idle, RunOutcome::Cancelled];
+        let mid_turn = started && outcome.is_none_or(|outcome| !over.contains(&outcome));
+        check_at(outcome, started, has_input, mid_turn, expected);
+    }
+
+    fn check_at(
+        outcome: Option<RunOutcome>,
+        started: bool,
+        has_input: bool,
+        mid_turn: bool,
+        expected: Result<Case, &str>,
+    ) {
         let run = RunId::new("run_1").unwrap();
         let mut state = State::default();
         if started {
@@ -73,7 +87,6 @@ mod tests {
         }
         let session = SessionId::new("trip").unwrap().into();
         let position = Position::new(BranchId::main(), Seq(3));
-        let mid_turn = outcome == Some(RunOutcome::Failed);
         let situation = Situation { session: &session, state: &state, position: &position, has_input, mid_turn };
         let decided = validate(&situation).map_err(|error| error.code());
         assert_eq!(decided, expected, "{outcome:?} {started} {has_input}");
@@ -85,6 +98,12 @@ mod tests {
         check(None, false, true, Ok(Case::NewTurn));
         check(None, true, false, Ok(Case::Resume));
         check(None, true, true, Err("RK0019"));
+    }
+
+    #[test]
+    fn a_turn_that_is_over_takes_a_message_whatever_became_of_its_run() {
+        check_at(None, true, true, false, Ok(Case::NewTurn));
+        check_at(None, true, false, false, Ok(Case::Resume));
     }
 
     #[test]

@@ -108,11 +108,14 @@ impl Driver {
         self.commit(vec![waiting.into()]).await?;
         self.flush().await?;
         let due = self.next_due().await;
+        self.shared.core.lock().await.count_time();
         tokio::select! {
             () = &mut news => {}
             () = self.control().asked() => {}
             () = tokio::time::sleep(due) => {}
         }
+        // Waiting is not working.
+        self.shared.core.lock().await.counted = std::time::Instant::now();
         self.commit(vec![RunState::new(self.run().clone(), RunStateKind::Running).into()]).await
     }
 

@@ -102,6 +102,11 @@ impl ToolContext {
         self.inner.driver.partial(&self.inner.effect, self.inner.attempt.number, value).await
     }
 
+    /// Whether the run is to end for good.
+    pub(crate) fn is_cancelling(&self) -> bool {
+        self.inner.driver.stopping() == Some(crate::driver::Stop::Cancel)
+    }
+
     pub(crate) fn cancel(&self) {
         self.inner.cancel.cancel();
     }

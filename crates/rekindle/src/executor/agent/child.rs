@@ -1,7 +1,7 @@
 //! An agent as a tool of another: a child session with a journal of its own.
 
 use async_trait::async_trait;
-use rekindle_core::record::{InDoubtPolicy, RunOutcome};
+use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome};
 use rekindle_core::{ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, Status};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -74,7 +74,8 @@ impl SubAgent {
             report = &mut report => return report.map(Some),
             () = context.cancelled() => {}
         }
-        crate::operations::control::pause_run(session.engine(), session.key(), &run, "the parent was stopped").await?;
+        let command = if context.is_cancelling() { Command::Cancel } else { Command::Pause };
+        crate::operations::control::tell_run(session.engine(), session.key(), &run, command).await?;
         report.await.map(Some)
     }
 }
