@@ -66,8 +66,3 @@ pub use options::StoreOptions;
 pub use sqlite::SqliteStore;
 pub use system::{SystemClock, system_ids};
 pub use writer::{BranchWriter, Watermark, WriterOptions};
-
-/// The example of the README is compiled with the documentation tests.
-#[cfg_attr(doctest, doc = include_str!("../../../README.md"))]
-#[cfg(all(doctest, feature = "sqlite", feature = "files"))]
-struct Readme;

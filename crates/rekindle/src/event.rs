@@ -8,7 +8,7 @@ use std::fmt;
 use rekindle_core::{BranchId, Entry, Error, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey, Timestamp};
 use rekindle_store::Watermark;
 use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use crate::driver::Driver;
 use crate::engine::Engine;
@@ -38,6 +38,8 @@ pub enum Event {
 pub struct LiveEvent {
     /// The run that says it.
     pub run: RunId,
+    /// The last record that was committed before it was said.
+    pub after: Seq,
     /// What it says.
     pub kind: LiveKind,
 }
@@ -82,6 +84,7 @@ pub struct Events {
     /// What is left to read of the branches this one was forked from, oldest first, and of it.
     stretches: VecDeque<Stretch>,
     buffer: VecDeque<Event>,
+    said: VecDeque<LiveEvent>,
     live: Receiver<LiveEvent>,
     watermark: Option<Watermark>,
     until: Option<RunId>,
@@ -118,6 +121,7 @@ impl Events {
             session: session.clone(),
             stretches,
             buffer: VecDeque::new(),
+            said: VecDeque::new(),
             live: live.listen(),
             watermark: live.watermark(),
             until,
@@ -128,19 +132,48 @@ impl Events {
     /// The next event. Nothing once the run it reads has ended.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         loop {
-            if let Some(event) = self.buffer.pop_front() {
-                self.note_end(&event);
+            self.listen();
+            if let Some(event) = self.take() {
                 return Ok(Some(event));
             }
             if self.ended {
                 return Ok(None);
             }
-            if !self.read_more().await?
-                && let Some(event) = self.wait().await
-            {
-                return Ok(Some(Event::Live(event)));
+            if !self.read_more().await? {
+                let said = self.wait().await;
+                self.said.extend(said);
             }
         }
+    }
+
+    /// Takes in what was said since.
+    fn listen(&mut self) {
+        loop {
+            match self.live.try_recv() {
+                Ok(event) if self.is_ours(&event) => self.said.push_back(event),
+                // Who falls behind misses what is not stored, and nothing else.
+                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn is_ours(&self, event: &LiveEvent) -> bool {
+        self.until.as_ref().is_none_or(|run| *run == event.run)
+    }
+
+    /// What comes next of what is there: what was said stands behind the record it was said after.
+    fn take(&mut self) -> Option<Event> {
+        let said_first = match (self.said.front(), self.buffer.front()) {
+            (Some(said), Some(Event::Recorded { position, .. })) => said.after < position.seq,
+            (said, _) => said.is_some(),
+        };
+        if said_first {
+            return self.said.pop_front().map(Event::Live);
+        }
+        let event = self.buffer.pop_front()?;
+        self.note_end(&event);
+        Some(event)
     }
 
     fn note_end(&mut self, event: &Event) {

@@ -1,9 +1,41 @@
-//! Durable AI agents.
+//! Durable AI agents: an agent that dies at any instant goes on exactly where it was, repeats no
+//! finished call, never has two owners, and can be inspected, forked, corrected and resumed.
+//!
+//! ```
+//! use rekindle::schemars::{self, JsonSchema};
+//! use rekindle::tool::tool;
+//! use rekindle::{Agent, Engine};
+//! use rekindle_models::{Script, ScriptedModel, Turn};
+//!
+//! #[derive(serde::Deserialize, JsonSchema)]
+//! struct City { name: String }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> rekindle::Result<()> {
+//! let weather = tool("weather", "The weather in a city.", async |_, city: City| Ok(format!("{}: sun", city.name)));
+//! # let script = Script::new("m").call("weather", serde_json::json!({"name": "Lisbon"})).turn(Turn::text("Take a hat."));
+//! # let model = ScriptedModel::new(script);
+//! let agent = Agent::builder("guide", model).tool(weather).build()?;
+//!
+//! let engine = Engine::memory()?; // Engine::open("sqlite:./agents.db")? outlives the process
+//! let session = engine.create("trip-42").await?;
+//! let report = agent.run_once("What should I pack for Lisbon?", &session).await?;
+//! assert_eq!(report.text(), "Take a hat.");
+//! # Ok(()) }
+//! ```
+//!
+//! * [`guide`]: chapters with examples, from a first agent to middleware of your own.
+//! * [`Engine`], [`Session`]: where work lives. [`Agent`], [`Flow`]: what does it.
+//! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement.
+//! * [`RunOptions`], [`ResumeOptions`], [`RunHandle`], [`Events`]: how a run behaves, is resumed, held and watched.
+//! * [`operations`]: everything people can do to sessions; front ends call it.
+//! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
 
 mod driver;
 mod engine;
 mod event;
 pub mod executor;
+pub mod guide;
 pub mod message;
 pub mod middleware;
 pub mod model;
@@ -15,8 +47,8 @@ pub mod tool;
 pub mod wait;
 
 pub use driver::{
-    Attempt, Budget, Budgets, Driver, Effect, End, Ended, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait,
-    Performed, PersistFailure, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried, WaitPurpose,
+    Attempt, Budget, Budgets, Driver, Effect, End, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait, Performed,
+    PersistFailure, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried, WaitPurpose,
 };
 pub use engine::Engine;
 pub use event::{Event, Events, LiveEvent, LiveKind};
@@ -24,8 +56,14 @@ pub use executor::agent::{Agent, AgentBuilder, SubAgent};
 pub use executor::flow::{Flow, FlowContext};
 pub use executor::{Executor, Input};
 pub use message::{Message, Role};
+pub use rekindle_core::record::RunOutcome;
 pub use rekindle_core::*;
 pub use schemars;
 pub use secret::{Secret, SecretRef, SecretSource};
 pub use session::Session;
 pub use wait::digest;
+
+/// The example of the README is compiled with the documentation tests.
+#[cfg_attr(doctest, doc = include_str!("../../../README.md"))]
+#[cfg(doctest)]
+struct Readme;

@@ -20,13 +20,13 @@ mod waits;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use rekindle_core::record::{Durability, RegisterSet};
 use rekindle_core::{
-    BranchId, CheckpointId, EffectId, Epoch, Head, Json, Lease, Record, RegisterKey, Result, RunId, SessionKey, State,
-    Timestamp,
+    BranchId, CheckpointId, EffectId, Epoch, Head, Json, Lease, Record, RegisterKey, Result, RunId, Seq, SessionKey,
+    State, Timestamp,
 };
 use rekindle_store::BranchWriter;
 use tokio::sync::{Mutex, Notify};
@@ -38,7 +38,7 @@ pub use effect::{Attempt, Effect, Performed, Tried};
 pub use frequency::{Frequency, Smart};
 pub use inbox::Inbox;
 pub use options::{OnWait, PersistFailure, ResumeOptions, RunOptions};
-pub use run::{End, Ended, RunHandle, RunReport};
+pub use run::{End, RunHandle, RunReport};
 pub use waits::WaitPurpose;
 
 pub(crate) use budget::Ledger;
@@ -81,6 +81,8 @@ pub(crate) struct Shared {
     inbox_news: AtomicBool,
     /// Something arrived that a waiting run should look at.
     news: Notify,
+    /// The last record that was committed.
+    committed: AtomicU64,
     core: Mutex<Core>,
 }
 
@@ -234,7 +236,8 @@ impl Driver {
 
     /// Says something that is not stored, to whoever listens.
     pub fn say(&self, kind: impl FnOnce() -> LiveKind) {
-        self.shared.live.say(|| LiveEvent { run: self.run().clone(), kind: kind() });
+        let after = Seq(self.shared.committed.load(Ordering::SeqCst));
+        self.shared.live.say(|| LiveEvent { run: self.run().clone(), after, kind: kind() });
     }
 
     /// The token of the current step's calls.

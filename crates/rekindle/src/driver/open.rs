@@ -365,6 +365,7 @@ fn driver(
         inbox_seen: AtomicU64::new(inbox_taken),
         inbox_news: AtomicBool::new(false),
         news: Notify::new(),
+        committed: AtomicU64::new(lease.head.seq.0),
         core: tokio::sync::Mutex::new(core),
         lease,
     };

@@ -18,6 +18,7 @@ impl Driver {
         core.in_flight = Some((core.writer.head(), core.staged.len()));
         let written = core.writer.commit(&core.staged).await;
         core.forget_written();
+        self.shared.committed.store(core.writer.head().seq.0, std::sync::atomic::Ordering::SeqCst);
         match written {
             Ok(_) => Ok(()),
             Err(error) => {

@@ -39,9 +39,6 @@ impl End {
     }
 }
 
-/// How a run stands when it has ended.
-pub type Ended = RunOutcome;
-
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
@@ -52,7 +49,7 @@ pub struct RunReport {
     /// The run.
     pub run: RunId,
     /// How it ended.
-    pub outcome: Ended,
+    pub outcome: RunOutcome,
     /// Why, for people.
     pub reason: String,
     /// What the agent said last, if the turn came to its end.

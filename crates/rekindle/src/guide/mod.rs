@@ -1,0 +1,20 @@
+//! The guide: chapters with examples that run as tests.
+//!
+//! 1. [`first_agent`]: a model, a tool, a session.
+//! 2. [`crash_and_resume`]: what survives, and what to declare so that it does.
+//! 3. [`approval`]: a person in the loop.
+//! 4. [`time_travel`]: look at, go back to, edit and fork any moment.
+//! 5. [`custom_store`]: keep journals where you like.
+//! 6. [`custom_middleware`]: look at every turn from the side.
+
+#[doc = include_str!("first_agent.md")]
+pub mod first_agent {}
+
+#[doc = include_str!("crash_and_resume.md")]
+pub mod crash_and_resume {}
+
+#[doc = include_str!("custom_store.md")]
+pub mod custom_store {}
+
+#[doc = include_str!("custom_middleware.md")]
+pub mod custom_middleware {}
