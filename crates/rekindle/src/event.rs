@@ -19,6 +19,8 @@ const PAGE: usize = 64;
 /// Something a run did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
+// Most events are records, so a box would only cost.
+#[allow(clippy::large_enum_variant)]
 pub enum Event {
     /// A record that is on disk.
     Recorded {

@@ -30,11 +30,11 @@ pub enum Verdict {
 pub(crate) fn verdict(wait: &WaitState, now: Timestamp) -> Option<(Verdict, bool)> {
     let decided = match wait.opened.kind {
         WaitKind::Approval => approval(&wait.opened, &wait.decisions),
-        _ => wait.decisions.iter().find_map(|decision| match decision.decision {
+        _ => wait.decisions.first().map(|decision| match decision.decision {
             Decision::Answer | Decision::Approve => {
-                Some(Verdict::Answered(decision.value.clone().unwrap_or_else(Json::null)))
+                Verdict::Answered(decision.value.clone().unwrap_or_else(Json::null))
             }
-            Decision::Reject => Some(Verdict::Rejected { reason: decision.reason.clone() }),
+            Decision::Reject => Verdict::Rejected { reason: decision.reason.clone() },
         }),
     };
     if let Some(verdict) = decided {

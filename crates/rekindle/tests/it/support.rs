@@ -1,4 +1,6 @@
 //! What the tests share: stores as new processes see them, an external ledger, small tools.
+//! Several test programs include this file, and not each of them uses all of it.
+#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -332,7 +332,7 @@ impl Turn<'_> {
     async fn interrupted(&mut self, calls: &[ToolCall], effects: &[EffectId]) -> Result<bool> {
         let stop = self.driver.stopping();
         let by_message = stop.is_none() && self.driver.step_token().is_cancelled();
-        if !by_message && !stop.is_some_and(|stop| stop == Stop::Interrupt) {
+        if !by_message && stop != Some(Stop::Interrupt) {
             return Ok(false);
         }
         let journal = self.driver.engine().journal();
