@@ -31,6 +31,7 @@ pub struct AgentBuilder {
     reduction: Reduction,
     options: RunOptions,
     model_retries: Retries,
+    model_timeout: Duration,
     same_call_limit: u32,
     failure_limit: u64,
     parallel: usize,
@@ -48,6 +49,7 @@ impl AgentBuilder {
             reduction: Reduction::default(),
             options: RunOptions::default(),
             model_retries: Retries { attempts: 4, first_pause: Duration::from_secs(1), ..Retries::default() },
+            model_timeout: Duration::from_secs(600),
             same_call_limit: 5,
             failure_limit: 5,
             parallel: 16,
@@ -174,6 +176,14 @@ impl AgentBuilder {
         self
     }
 
+    /// How long a model may be silent before it counts as failed: until its answer, or until the
+    /// next piece of it.
+    #[must_use]
+    pub fn model_timeout(mut self, timeout: Duration) -> Self {
+        self.model_timeout = timeout;
+        self
+    }
+
     /// The turn fails when the model makes the same call so often in a row; zero never.
     #[must_use]
     pub fn same_call_limit(mut self, calls: u32) -> Self {
@@ -214,6 +224,7 @@ impl AgentBuilder {
             reduction: self.reduction,
             options: self.options,
             model_retries: self.model_retries,
+            model_timeout: self.model_timeout,
             same_call_limit: self.same_call_limit,
             failure_limit: self.failure_limit,
             parallel: Arc::new(Semaphore::new(self.parallel)),

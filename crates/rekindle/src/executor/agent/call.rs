@@ -175,7 +175,12 @@ impl<'a> Job<'a> {
     /// The result as the message that goes into the conversation.
     async fn message(&self, mut result: ToolResult) -> Result<Json> {
         for middleware in &self.agent.middleware {
-            middleware.after_tool(&self.ready.call, &mut result).await?;
+            // The call has happened: whatever fails behind it, that must go on record.
+            if let Err(error) = middleware.after_tool(&self.ready.call, &mut result).await {
+                let text = format!("middleware `{}` failed on the result: {error}", middleware.name());
+                result = ToolResult::failed(&self.ready.call, &text);
+                break;
+            }
         }
         let message = Message::tool(result).with_id(self.driver.engine().journal().ids(), self.driver.now());
         Ok(self.driver.clean(message.to_json()?))

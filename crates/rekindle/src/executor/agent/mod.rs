@@ -12,6 +12,7 @@ mod turn;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rekindle_core::{Error, Journal, Record, Result, State};
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     reduction: Reduction,
     options: RunOptions,
     model_retries: Retries,
+    model_timeout: Duration,
     same_call_limit: u32,
     failure_limit: u64,
     parallel: Arc<Semaphore>,

@@ -6,7 +6,6 @@ use rekindle_core::record::{
     EffectKind, EffectOutcome, InDoubtPolicy, LogAppendOutcomes, OutcomeStatus, RegisterSet, Usage,
 };
 use rekindle_core::{EffectId, Error, ErrorKind, Hash, Json, Result};
-use tokio_util::sync::CancellationToken;
 
 use super::state::{CURSOR, Phase, SUMMARY, messages};
 use super::turn::{Turn, model_effect};
@@ -68,7 +67,8 @@ impl Turn<'_> {
             }
         }
         let model = std::sync::Arc::clone(&self.agent.model);
-        let answer = ask(self.driver, model.as_ref(), &effect, request, true).await?;
+        let asking = Asking { driver: self.driver, effect: &effect, timeout: self.agent.model_timeout, tell: true };
+        let answer = asking.ask(model.as_ref(), request).await?;
         match answer {
             Some((answer, outcome)) => self.answered(answer, outcome).await,
             None => Ok(Thought::Interrupted),
@@ -191,7 +191,8 @@ impl Turn<'_> {
             idempotency_key: self.driver.idempotency_key(&effect.id),
             cancel: self.driver.step_token(),
         };
-        let asked = ask(self.driver, model.as_ref(), &effect, request, false).await?;
+        let asking = Asking { driver: self.driver, effect: &effect, timeout: self.agent.model_timeout, tell: false };
+        let asked = asking.ask(model.as_ref(), request).await?;
         let Some((answer, mut outcome)) = asked else { return Ok(None) };
         self.driver.spend(outcome.usage.into()).await;
         let text = answer.into_message().text();
@@ -210,47 +211,92 @@ impl Turn<'_> {
     }
 }
 
-/// Asks a model, again if it fails in passing. Nothing if the answer is no longer wanted. The
-/// request is gone when this returns: whoever holds a view makes the log be copied.
-async fn ask(
-    driver: &Driver,
-    model: &dyn Model,
-    effect: &Effect,
-    mut request: ModelRequest,
+/// How a model is asked.
+struct Asking<'a> {
+    driver: &'a Driver,
+    effect: &'a Effect,
+    /// How long it may be silent.
+    timeout: Duration,
+    /// Whether listeners hear what it says.
     tell: bool,
-) -> Result<Option<(Answer, EffectOutcome)>> {
-    let first = driver.known(effect).await?.next_attempt();
-    let last = first + effect.retries.attempts.max(1) - 1;
-    for number in first..=last {
-        driver.prepare(effect, number).await?;
-        let began = Instant::now();
-        request.attempt = number;
-        let asked = ask_once(driver, model, effect, &request, tell).await?;
-        let outcome = |status| EffectOutcome {
-            attempt: number,
-            duration_micros: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
-            ..EffectOutcome::new(effect.id.clone(), status, None)
-        };
-        match asked {
-            Asked::Answer(answer) => {
-                let usage: Usage = answer.usage;
-                return Ok(Some((answer, EffectOutcome { usage, ..outcome(OutcomeStatus::Ok) })));
+}
+
+impl Asking<'_> {
+    /// Asks a model, again if it fails in passing. Nothing if the answer is no longer wanted. The
+    /// request is gone when this returns: whoever holds a view makes the log be copied.
+    async fn ask(&self, model: &dyn Model, mut request: ModelRequest) -> Result<Option<(Answer, EffectOutcome)>> {
+        let (driver, effect) = (self.driver, self.effect);
+        let first = driver.known(effect).await?.next_attempt();
+        let last = first.saturating_add(effect.retries.attempts.max(1) - 1);
+        for number in first..=last {
+            driver.prepare(effect, number).await?;
+            let began = Instant::now();
+            request.attempt = number;
+            let asked = self.ask_once(model, &request).await?;
+            let outcome = |status| EffectOutcome {
+                attempt: number,
+                duration_micros: u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                ..EffectOutcome::new(effect.id.clone(), status, None)
+            };
+            let error = match asked {
+                Asked::Answer(answer) => {
+                    let usage: Usage = answer.usage;
+                    return Ok(Some((answer, EffectOutcome { usage, ..outcome(OutcomeStatus::Ok) })));
+                }
+                Asked::Stopped => return Ok(None),
+                Asked::Failed(error) => error,
+            };
+            let failed = EffectOutcome { error: Some(error.message.clone()), ..outcome(OutcomeStatus::InfraError) };
+            driver.stage(vec![failed.into()]).await?;
+            if number == last || !error.retry {
+                return Err(model_failed(model.name(), &error));
             }
-            Asked::Stopped => return Ok(None),
-            Asked::Failed(error) => {
-                let failed = EffectOutcome { error: Some(error.message.clone()), ..outcome(OutcomeStatus::InfraError) };
-                driver.stage(vec![failed.into()]).await?;
-                if number == last || !error.retry {
-                    return Err(model_failed(model.name(), &error));
-                }
-                pause(driver, &effect.retries, number - first + 1, &error).await;
-                if driver.is_stopping() {
-                    return Ok(None);
-                }
+            pause(driver, &effect.retries, number - first + 1, &error).await;
+            if driver.is_stopping() {
+                return Ok(None);
             }
         }
+        Ok(None)
     }
-    Ok(None)
+
+    /// One try: listens to what is streamed, keeps it now and then, and stops when told to.
+    async fn ask_once(&self, model: &dyn Model, request: &ModelRequest) -> Result<Asked> {
+        let (deltas, mut pieces) = Deltas::channel();
+        let mut kept = Kept::new(self, request);
+        let answer = model.answer(request, &deltas);
+        let silence = tokio::time::sleep(self.timeout);
+        let show = tokio::time::sleep(SHOW_AFTER);
+        tokio::pin!(answer, silence, show);
+        let mut shown = false;
+        let answered = loop {
+            tokio::select! {
+                biased;
+                answered = &mut answer => break answered,
+                Some(piece) = pieces.recv() => {
+                    silence.as_mut().reset(tokio::time::Instant::now() + self.timeout);
+                    kept.take(piece).await?;
+                }
+                () = request.cancel.cancelled() => return Ok(Asked::Stopped),
+                () = &mut silence => {
+                    let text = format!("nothing was heard of it for {:?}", self.timeout);
+                    return Ok(Asked::Failed(ModelError::passing(text)));
+                }
+                () = &mut show, if !shown => {
+                    shown = true;
+                    self.driver.commit_staged().await?;
+                }
+            }
+        };
+        while let Ok(piece) = pieces.try_recv() {
+            kept.say(piece);
+        }
+        Ok(match answered {
+            // What is said to a request that was cancelled is no answer.
+            _ if request.cancel.is_cancelled() => Asked::Stopped,
+            Ok(answer) => Asked::Answer(whole(answer, request)),
+            Err(error) => Asked::Failed(error),
+        })
+    }
 }
 
 async fn pause(driver: &Driver, retries: &Retries, tries: u32, error: &ModelError) {
@@ -264,48 +310,6 @@ fn model_failed(model: &str, error: &ModelError) -> Error {
         true => Error::new(ErrorKind::ModelFailed, message),
         false => Error::new(ErrorKind::ModelFailed, message).hint("mend what the message names, then resume"),
     }
-}
-
-/// One try: listens to what is streamed, keeps it now and then, and stops when told to.
-async fn ask_once(
-    driver: &Driver,
-    model: &dyn Model,
-    effect: &Effect,
-    request: &ModelRequest,
-    tell: bool,
-) -> Result<Asked> {
-    let (deltas, mut pieces) = Deltas::channel();
-    let mut kept = Kept::new(driver, effect, request, tell);
-    let answer = model.answer(request, &deltas);
-    tokio::pin!(answer);
-    let show = tokio::time::sleep(SHOW_AFTER);
-    tokio::pin!(show);
-    let mut shown = false;
-    let answered = loop {
-        tokio::select! {
-            biased;
-            answered = &mut answer => break answered,
-            Some(piece) = pieces.recv() => kept.take(piece).await?,
-            () = stopped(&request.cancel) => return Ok(Asked::Stopped),
-            () = &mut show, if !shown => {
-                shown = true;
-                driver.commit_staged().await?;
-            }
-        }
-    };
-    while let Ok(piece) = pieces.try_recv() {
-        kept.say(piece);
-    }
-    Ok(match answered {
-        // What was asked of a cancelled request says nothing.
-        _ if request.cancel.is_cancelled() => Asked::Stopped,
-        Ok(answer) => Asked::Answer(whole(answer, request)),
-        Err(error) => Asked::Failed(error),
-    })
-}
-
-async fn stopped(cancel: &CancellationToken) {
-    cancel.cancelled().await;
 }
 
 /// The answer with the part that was said before it was cut off.
@@ -325,19 +329,17 @@ fn whole(mut answer: Answer, request: &ModelRequest) -> Answer {
 
 /// What was streamed and not yet kept.
 struct Kept<'a> {
-    driver: &'a Driver,
-    effect: &'a Effect,
+    asking: &'a Asking<'a>,
     attempt: u32,
-    tell: bool,
     text: String,
     since: Instant,
 }
 
 impl<'a> Kept<'a> {
-    fn new(driver: &'a Driver, effect: &'a Effect, request: &ModelRequest, tell: bool) -> Self {
+    fn new(asking: &'a Asking<'a>, request: &ModelRequest) -> Self {
         // A new try begins with nothing kept, so what it goes on from is kept again.
         let text = request.partial.clone().unwrap_or_default();
-        Self { driver, effect, attempt: request.attempt, tell, text, since: Instant::now() }
+        Self { asking, attempt: request.attempt, text, since: Instant::now() }
     }
 
     async fn take(&mut self, piece: Delta) -> Result<()> {
@@ -345,20 +347,21 @@ impl<'a> Kept<'a> {
             self.text.push_str(text);
         }
         self.say(piece);
-        let options = self.driver.options();
+        let driver = self.asking.driver;
+        let options = driver.options();
         if self.text.len() >= options.partial_bytes || self.since.elapsed() >= options.partial_interval {
             self.since = Instant::now();
             let text = std::mem::take(&mut self.text);
             if !text.is_empty() {
-                self.driver.partial(&self.effect.id, self.attempt, Json::from(text.as_str())).await?;
+                driver.partial(&self.asking.effect.id, self.attempt, Json::from(text.as_str())).await?;
             }
         }
         Ok(())
     }
 
     fn say(&self, piece: Delta) {
-        if self.tell {
-            self.driver.say(|| match piece {
+        if self.asking.tell {
+            self.asking.driver.say(|| match piece {
                 Delta::Text(text) => LiveKind::Text(text),
                 Delta::Reasoning(text) => LiveKind::Reasoning(text),
             });

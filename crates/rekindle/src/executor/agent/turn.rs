@@ -16,6 +16,7 @@ use super::think::Thought;
 use super::{Inner, step_failed};
 use crate::driver::{Driver, End, Inbox, NewCheckpoint, OnWait, Stop, register};
 use crate::event::LiveKind;
+use crate::executor::Executor as _;
 use crate::message::{Message, Role, ToolCall, ToolResult};
 use crate::middleware::{Stack, Verdict};
 use crate::reduction::{HistoryIndex, ProviderCursor, Summary};
@@ -157,12 +158,13 @@ impl<'a> Turn<'a> {
                 Phase::Act => match self.act().await? {
                     Acted::Done | Acted::Interrupted => {}
                     Acted::Waits(_) if self.driver.options().on_wait == OnWait::Hold => self.driver.hold().await?,
-                    Acted::Waits(reason) => return Ok(End::new(RunOutcome::Waiting, reason)),
+                    Acted::Waits(reason) => {
+                        self.driver.remind().await?;
+                        return Ok(End::new(RunOutcome::Waiting, reason));
+                    }
                 },
-                Phase::Idle => match self.take_queued().await? {
-                    Some(message) => self.begin(vec![message]).await?,
-                    None => return Ok(self.end()),
-                },
+                Phase::Idle if self.has_inbox().await => self.begin(Vec::new()).await?,
+                Phase::Idle => return Ok(self.end()),
             }
         }
     }
@@ -211,6 +213,11 @@ impl<'a> Turn<'a> {
         let items = steered.into_iter().map(|message| message.with_id(ids, now).to_json());
         let items = items.collect::<Result<Vec<_>>>()?;
         self.driver.commit(vec![LogAppend::new(messages(), items).into(), self.at.record()?]).await
+    }
+
+    /// Whether a message waits for a turn. One that was to steer a turn that is over is one too.
+    async fn has_inbox(&self) -> bool {
+        self.driver.read(|state| self.agent.has_queued(state)).await
     }
 
     /// Messages for the next model call; taken once the caller has recorded where the loop stands.
