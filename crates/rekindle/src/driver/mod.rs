@@ -41,8 +41,9 @@ pub use options::{OnWait, PersistFailure, ResumeOptions, RunOptions};
 pub use run::{End, RunHandle, RunReport};
 pub use waits::WaitPurpose;
 
-pub(crate) use budget::Ledger;
+pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
+pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
 pub(crate) use live::Live;
 pub(crate) use open::{Opening, open};

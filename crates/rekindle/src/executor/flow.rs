@@ -28,7 +28,7 @@ use crate::wait::{Verdict, WaitSpec};
 
 /// The register that says where a flow stands.
 const REGISTER: &str = "flow";
-const KIND: &str = "flow";
+pub(crate) const KIND: &str = "flow";
 
 type Body = dyn Fn(FlowContext, Json) -> BoxFuture<'static, Result<Json>> + Send + Sync;
 
@@ -71,6 +71,18 @@ struct FlowState {
     input: Option<Json>,
     #[serde(default)]
     done: bool,
+}
+
+/// An error if a flow could not read `value` in the register `key`. Registers that are none of its
+/// own take anything.
+pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
+    if key == REGISTER { value.decode::<FlowState>().map(drop) } else { Ok(()) }
+}
+
+/// Whether a flow has not come to its end, as far as the state says.
+pub(crate) fn is_mid_turn(state: &State) -> bool {
+    let flow = state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok());
+    flow.is_some_and(|flow| !flow.done)
 }
 
 impl Flow {
@@ -338,8 +350,7 @@ impl Executor for Inner {
     }
 
     fn is_mid_turn(&self, state: &State) -> bool {
-        let flow = state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok());
-        flow.is_some_and(|flow| !flow.done)
+        is_mid_turn(state)
     }
 
     fn has_queued(&self, _state: &State) -> bool {

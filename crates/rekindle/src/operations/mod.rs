@@ -1,4 +1,65 @@
 //! Everything people can do to sessions, in one place: every front end calls this and adds
-//! nothing but words.
+//! nothing but words. Each operation takes plain typed arguments and gives back something that
+//! can be written as JSON, or an error that says what happened and the way out.
+//!
+//! | to | call |
+//! | --- | --- |
+//! | find sessions | [`list`], [`show`], [`waits`] |
+//! | look back | [`history`], [`log`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
+//! | go elsewhere | [`fork`], [`edit`], [`checkpoint`], [`pin`], [`tag`] |
+//! | run | [`start`], [`resume`] |
+//! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
+//! | mend | [`settle`], [`verify`] |
+//! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
+//! | move | [`export`], [`import`] |
+//! | keep results yourself | [`pending`] |
+//!
+//! What is changed by hand is changed by one atomic append at the end of a branch that nobody
+//! runs. A running session is never written to: it is sent a message, a command or an answer.
 
-pub mod control;
+mod answer;
+mod at;
+mod change;
+mod checkpoint;
+mod compare;
+pub(crate) mod control;
+mod fork;
+mod history;
+mod inbox;
+mod inspect;
+mod line;
+mod list;
+pub mod pending;
+mod replay;
+mod resume;
+mod retention;
+mod send;
+mod settle;
+mod show;
+mod transfer;
+mod waits;
+mod write;
+
+pub use answer::{Answer, Answered, answer, signal};
+pub use at::At;
+pub use change::Change;
+pub use checkpoint::{Marked, checkpoint, pin, tag};
+pub use compare::{Comparison, Deed, Difference, compare};
+pub use control::{ControlOptions, Controlled, cancel, interrupt, pause};
+pub use fork::{Edited, ForkOptions, Forked, edit, fork};
+pub use history::{
+    BranchLog, HistoryOptions, HistoryPage, RecordPage, RecordsOptions, SessionLog, StoredRecord, history, log, records,
+};
+pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
+pub use list::list;
+pub use replay::{By, ReplayStep, Replayed, StepEnd, replay};
+pub use resume::{resume, start};
+pub use retention::{
+    Cleared, Deleted, Freed, Pruned, Unmarked, clear_session, delete_checkpoints, delete_inactive, delete_older_than,
+    plan_prune, prune,
+};
+pub use send::{Sent, send};
+pub use settle::{Settled, Settlement, settle};
+pub use show::{EffectView, Owner, Related, Resumable, RunView, Shown, Spending, WaitView, show};
+pub use transfer::{Moved, Verified, export, import, verify};
+pub use waits::{OpenWait, OpenWaits, waits};

@@ -30,9 +30,10 @@ use crate::tool::Retries;
 
 pub use builder::AgentBuilder;
 pub use child::SubAgent;
-use state::{LoopState, Phase};
+pub(crate) use state::{LoopState, Phase, check_register, messages};
 use toolbox::Toolbox;
 use turn::Turn;
+pub(crate) use turn::{call_effect, closing};
 
 /// The name under which sessions remember this executor.
 pub(crate) const KIND: &str = "agent";

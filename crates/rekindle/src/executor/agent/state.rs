@@ -8,6 +8,7 @@ use rekindle_core::{Hash, Json, LogName, Record, Result, State};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::register;
+use crate::reduction::{ProviderCursor, Summary};
 
 /// The register that says where the loop stands.
 pub(crate) const LOOP: &str = "loop";
@@ -74,6 +75,19 @@ impl LoopState {
     /// The record that says so.
     pub(crate) fn record(&self) -> Result<Record> {
         Ok(RegisterSet::new(register(LOOP)?, Json::of(self)?).into())
+    }
+}
+
+/// An error if the loop could not read `value` in the register `key`. Registers that are none of
+/// its own take anything.
+pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
+    match key {
+        LOOP => value.decode::<LoopState>().map(drop),
+        GROUPS => value.decode::<Vec<String>>().map(drop),
+        BREAKER => value.decode::<Breaker>().map(drop),
+        SUMMARY => value.decode::<Summary>().map(drop),
+        CURSOR => value.decode::<ProviderCursor>().map(drop),
+        _ => Ok(()),
     }
 }
 

@@ -264,7 +264,7 @@ pub(super) fn model_effect(step: u64) -> Result<EffectId> {
 }
 
 /// The effect of a call: its step and number make it unique, whatever id the provider gave it.
-pub(super) fn call_effect(step: u64, number: usize, call: &ToolCall) -> Result<EffectId> {
+pub(crate) fn call_effect(step: u64, number: usize, call: &ToolCall) -> Result<EffectId> {
     let named = EffectId::new(format!("t{step}.{number}.{}", call.id));
     named.or_else(|_| EffectId::new(format!("t{step}.{number}")))
 }
@@ -276,7 +276,7 @@ pub(super) fn call_hash(call: &ToolCall) -> Hash {
 }
 
 /// The records that close what a turn left open, so that no open call stays in the conversation.
-pub(super) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
+pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
     let mut at = LoopState::load(state)?;
     let mut records = Vec::new();
     if at.phase == Phase::Idle {

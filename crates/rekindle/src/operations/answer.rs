@@ -1,0 +1,286 @@
+//! Answering what a session waits for.
+
+use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind};
+use rekindle_core::{
+    Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey, State, Timestamp, WaitId,
+    WaitState,
+};
+use serde::{Deserialize, Serialize};
+
+use super::inbox::{self, Received};
+use super::show::{self, Owner};
+use super::{waits, write};
+use crate::engine::Engine;
+use crate::wait::{check_answer, verdict};
+
+/// An answer to a wait.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The wait.
+    pub wait: WaitId,
+    /// Yes, no, or an answer.
+    pub decision: Decision,
+    /// By whom.
+    pub author: String,
+    /// The answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Json>,
+    /// The arguments to use in place of those shown; only with an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Json>,
+    /// The digest of the arguments that were shown; an approval must name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Hash>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Its id; without one it is generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<MessageId>,
+}
+
+impl Answer {
+    fn new(wait: WaitId, decision: Decision, author: impl Into<String>) -> Self {
+        Self {
+            wait,
+            decision,
+            author: author.into(),
+            value: None,
+            arguments: None,
+            digest: None,
+            reason: String::new(),
+            id: None,
+        }
+    }
+
+    /// Yes, to exactly the arguments with that digest.
+    pub fn approve(wait: WaitId, digest: Option<Hash>, author: impl Into<String>) -> Self {
+        Self { digest, ..Self::new(wait, Decision::Approve, author) }
+    }
+
+    /// No.
+    pub fn reject(wait: WaitId, author: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::new(wait, Decision::Reject, author) }
+    }
+
+    /// Here is the answer.
+    pub fn value(wait: WaitId, value: Json, author: impl Into<String>) -> Self {
+        Self { value: Some(value), ..Self::new(wait, Decision::Answer, author) }
+    }
+
+    /// The same, with other arguments than those shown.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: Json) -> Self {
+        self.arguments = Some(arguments);
+        self
+    }
+}
+
+/// What came of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answered {
+    /// The wait.
+    pub wait: WaitId,
+    /// Where the answer stands; nothing if it was taken over and is not in the inbox any more.
+    pub position: Option<Position>,
+    /// Whether the same answer was given before.
+    pub repeated: bool,
+    /// Whether the wait is decided now; if not, more must approve.
+    pub decided: bool,
+    /// Who runs the session and takes the answer over.
+    pub owner: Option<Owner>,
+    /// Whether somebody must resume the session for it to go on.
+    pub resume_needed: bool,
+}
+
+/// Answers an open wait. The answer is checked first: against the schema, the digest of what was
+/// shown, and time. The same answer by the same author counts once; another answer to a wait that
+/// is decided is `WaitClosed`, which says by whom and when.
+pub async fn answer(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<Answered> {
+    let given = give(engine, session, answer).await;
+    given.map_err(|error| error.during("answer").on(session))
+}
+
+async fn give(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<Answered> {
+    let found = waits::find(engine, session, &answer.wait).await?;
+    let restored = match found {
+        waits::Found::Open(restored) => restored,
+        waits::Found::Closed(closed) => return closed_before(engine, session, answer, &closed).await,
+    };
+    let now = engine.journal().clock().now();
+    let (wait, unread) = with_unread(engine, session, &restored.state, &answer.wait, now).await?;
+    let owner = show::owner(&restored.info);
+    let answered = |position, repeated, decided| Answered {
+        wait: answer.wait.clone(),
+        position,
+        repeated,
+        decided,
+        resume_needed: owner.is_none(),
+        owner: owner.clone(),
+    };
+    let decided = |wait: &WaitState| verdict(wait, now).is_some_and(|(_, expired)| !expired);
+    let by_id = unread.iter().any(|received| has_id(&received.record, answer));
+    if by_id || since_change(&wait).iter().any(|decision| is_same(decision, answer)) {
+        let position = unread.iter().find(|received| is_answer(&received.record, answer)).map(Received::position);
+        return Ok(answered(position, true, decided(&wait)));
+    }
+    if decided(&wait) {
+        return Err(decided_before(&wait, &unread));
+    }
+    let mut record = record(engine, answer);
+    name_what_was_shown(&wait, &mut record)?;
+    check(&wait, &record, now)?;
+    let mut after = wait;
+    after.decisions.push(waits::decision(&record));
+    let position = inbox::put(engine, session, record.into()).await?;
+    Ok(answered(Some(position), false, decided(&after)))
+}
+
+/// Gives the signal `name` to the session that waits for it.
+pub async fn signal(engine: &Engine, session: &SessionKey, name: &str, value: Json, author: &str) -> Result<Answered> {
+    let context = |error: Error| error.during("signal").on(session);
+    let restored = engine.journal().load(session, None).await.map_err(context)?;
+    let signals = restored.state.waits().filter(|wait| wait.opened.kind == WaitKind::Signal);
+    let signals: Vec<&WaitState> = signals.collect();
+    let named = signals.iter().find(|wait| wait.opened.prompt == name);
+    let Some(wait) = named else {
+        let names: Vec<_> = signals.iter().map(|wait| format!("`{}`", wait.opened.prompt)).collect();
+        let hint = match names.as_slice() {
+            [] => "it waits for no signal at all".to_owned(),
+            names => format!("it waits for: {}", names.join(", ")),
+        };
+        return Err(context(Error::not_found(format!("the session does not wait for a signal `{name}`")).hint(hint)));
+    };
+    answer(engine, session, &Answer::value(wait.opened.wait.clone(), value, author)).await.map_err(context)
+}
+
+/// The wait as the next run will see it, with the answers it has not read yet.
+async fn with_unread(
+    engine: &Engine,
+    session: &SessionKey,
+    state: &State,
+    wait: &WaitId,
+    now: Timestamp,
+) -> Result<(WaitState, Vec<Received>)> {
+    let found = state.wait(wait).ok_or_else(|| Error::not_found(format!("there is no wait `{wait}`")))?;
+    let mut unread = inbox::behind(engine, session, state.inbox_taken()).await?;
+    unread.retain(|received| matches!(&received.record, Record::InboxAnswer(given) if given.wait == *wait));
+    Ok((as_seen(found, &unread, now), unread))
+}
+
+/// A wait with the answers of the inbox that will count.
+pub(super) fn as_seen(wait: &WaitState, unread: &[Received], now: Timestamp) -> WaitState {
+    let mut seen = wait.clone();
+    for received in unread {
+        if let Record::InboxAnswer(given) = &received.record
+            && given.wait == wait.opened.wait
+            && check_answer(&seen, given, now).is_ok()
+        {
+            seen.decisions.push(waits::decision(given));
+        }
+    }
+    seen
+}
+
+fn record(engine: &Engine, answer: &Answer) -> InboxAnswer {
+    InboxAnswer {
+        message: answer.id.clone().unwrap_or_else(|| engine.new_message_id()),
+        wait: answer.wait.clone(),
+        decision: answer.decision,
+        author: write::by(&answer.author),
+        value: answer.value.clone(),
+        arguments: answer.arguments.clone(),
+        digest: answer.digest,
+        reason: answer.reason.clone(),
+        extra: Extra::new(),
+    }
+}
+
+/// Once somebody has changed the arguments, an approval is for those: it must name their digest.
+/// The record says besides the digest of what was shown at first, by which a run recognises it.
+fn name_what_was_shown(wait: &WaitState, answer: &mut InboxAnswer) -> Result<()> {
+    let Some(changed) = wait.decisions.iter().rev().find(|decision| decision.arguments.is_some()) else {
+        return Ok(());
+    };
+    let shown = show::shown_digest(wait);
+    if answer.decision != Decision::Approve || wait.opened.kind != WaitKind::Approval {
+        return Ok(());
+    }
+    if answer.digest != shown {
+        let arguments = changed.arguments.as_ref().map(Json::to_string).unwrap_or_default();
+        let shown = shown.map(|shown| shown.to_string()).unwrap_or_default();
+        return Err(Error::invalid(format!(
+            "{} changed the arguments, and this approval is for others",
+            changed.author
+        ))
+        .hint(format!("look at {arguments} and approve digest {shown}, or reject the call")));
+    }
+    answer.extra.insert("agreed_to".into(), shown.map(|shown| shown.to_string()).into());
+    answer.digest = wait.opened.digest;
+    Ok(())
+}
+
+fn check(wait: &WaitState, answer: &InboxAnswer, now: Timestamp) -> Result<()> {
+    let approves = wait.opened.kind == WaitKind::Approval && answer.decision == Decision::Approve;
+    if answer.arguments.is_some() && !approves {
+        return Err(Error::invalid("only an approval can change the arguments")
+            .hint("approve with the arguments you want, or leave them out"));
+    }
+    if wait.opened.kind != WaitKind::Approval && answer.decision == Decision::Approve {
+        return Err(Error::invalid("this wait is not for an approval").hint("answer it with a value, or reject it"));
+    }
+    check_answer(wait, answer, now)
+}
+
+/// The decisions since somebody changed the arguments: those before were about others.
+fn since_change(wait: &WaitState) -> &[WaitDecision] {
+    let changed = wait.decisions.iter().rposition(|decision| decision.arguments.is_some());
+    &wait.decisions[changed.unwrap_or(0)..]
+}
+
+/// Whether the same person decided the same.
+fn is_same(decision: &WaitDecision, answer: &Answer) -> bool {
+    decision.author == write::by(&answer.author)
+        && decision.decision == answer.decision
+        && decision.value == answer.value
+        && decision.arguments == answer.arguments
+}
+
+fn is_answer(record: &Record, answer: &Answer) -> bool {
+    has_id(record, answer) || matches!(record, Record::InboxAnswer(given) if is_same(&waits::decision(given), answer))
+}
+
+fn has_id(record: &Record, answer: &Answer) -> bool {
+    matches!(record, Record::InboxAnswer(given) if Some(&given.message) == answer.id.as_ref())
+}
+
+fn decided_before(wait: &WaitState, unread: &[Received]) -> Error {
+    let last = wait.decisions.last();
+    let by = last.map_or("somebody", |decision| decision.author.as_str());
+    let when = unread.last().map(|received| format!(" at {}", received.at)).unwrap_or_default();
+    let message = format!("the wait `{}` was decided by {by}{when}", wait.opened.wait);
+    Error::new(ErrorKind::WaitClosed, message).hint("resume the session if nobody runs it: that decision counts")
+}
+
+/// What to say about a wait that is over: the same answer again is no error.
+async fn closed_before(
+    engine: &Engine,
+    session: &SessionKey,
+    answer: &Answer,
+    closed: &waits::ClosedWait,
+) -> Result<Answered> {
+    if closed.decisions.iter().any(|decision| is_same(decision, answer)) {
+        let restored: Restored = engine.journal().load(session, None).await?;
+        let owner = show::owner(&restored.info);
+        let unfinished = restored.state.status().is_unfinished();
+        return Ok(Answered {
+            wait: answer.wait.clone(),
+            position: None,
+            repeated: true,
+            decided: true,
+            resume_needed: owner.is_none() && unfinished,
+            owner,
+        });
+    }
+    Err(closed.error(&answer.wait))
+}

@@ -1,0 +1,52 @@
+//! Which moment of a session is meant.
+
+use rekindle_core::{BranchId, CheckpointId, Error, Position, Result, SessionInfo, SessionKey};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+
+/// A moment in a session's history.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// The end of the current branch.
+    #[default]
+    Latest,
+    /// The end of a branch.
+    Head(BranchId),
+    /// A checkpoint.
+    Checkpoint(CheckpointId),
+    /// A position.
+    Position(Position),
+    /// The newest checkpoint after a step, on the current branch.
+    Step(u64),
+}
+
+impl At {
+    /// The position it stands for now.
+    pub(super) async fn resolve(&self, engine: &Engine, session: &SessionKey) -> Result<Position> {
+        let journal = engine.journal();
+        let position = match self {
+            Self::Latest => {
+                let info = journal.open(session).await?;
+                head_of(&info, &info.current)?
+            }
+            Self::Head(branch) => head_of(&journal.open(session).await?, branch)?,
+            Self::Checkpoint(id) => journal.checkpoint(session, id).await?.position,
+            Self::Position(position) => position.clone(),
+            Self::Step(step) => journal.checkpoint_at_step(session, None, *step).await?.position,
+        };
+        if position.branch.is_inbox() {
+            return Err(Error::invalid("the inbox is not a line of history")
+                .on(session)
+                .at(position)
+                .hint("read its records instead, or name another branch"));
+        }
+        Ok(position)
+    }
+}
+
+/// The end of a branch.
+pub(super) fn head_of(info: &SessionInfo, branch: &BranchId) -> Result<Position> {
+    Ok(Position::new(branch.clone(), info.branch(branch)?.head.seq))
+}

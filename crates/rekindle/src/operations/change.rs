@@ -1,0 +1,195 @@
+//! Changes to a state by hand: checked against it before anything is written.
+
+use rekindle_core::record::{LogAppend, LogSplice, RegisterSet, RegisterUnset};
+use rekindle_core::{Error, Json, LogName, Record, RegisterKey, Result, State};
+use serde::{Deserialize, Serialize};
+
+use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, SECRET};
+use crate::engine::Engine;
+use crate::executor::{agent, flow};
+use crate::message::Message;
+use crate::secret::SecretRef;
+
+/// A change to the state of a session. Changes are made one after the other; an index counts
+/// what the changes before it have left.
+///
+/// ```
+/// use rekindle::operations::Change;
+/// let change: Change = serde_json::from_str(r#"{"set_memory":{"key":"colour","value":"blue"}}"#)?;
+/// assert!(matches!(change, Change::SetMemory { .. }));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    /// Sets a register. Those the engine reads must still make sense to it.
+    SetRegister {
+        /// Which.
+        key: String,
+        /// Its new value.
+        value: Json,
+    },
+    /// Removes a register.
+    UnsetRegister {
+        /// Which.
+        key: String,
+    },
+    /// Sets a key of the session's memory.
+    SetMemory {
+        /// Which.
+        key: String,
+        /// Its new value.
+        value: Json,
+    },
+    /// Removes a key of the session's memory.
+    UnsetMemory {
+        /// Which.
+        key: String,
+    },
+    /// Replaces a message of the conversation.
+    ReplaceMessage {
+        /// Its index, from 0.
+        index: usize,
+        /// What comes in its place.
+        message: Message,
+    },
+    /// Inserts messages.
+    InsertMessages {
+        /// Before the message of this index; behind the last one if it is the number of messages.
+        index: usize,
+        /// The messages.
+        messages: Vec<Message>,
+    },
+    /// Removes messages.
+    RemoveMessages {
+        /// From this index on.
+        index: usize,
+        /// How many.
+        count: usize,
+    },
+    /// Appends messages.
+    AppendMessages {
+        /// The messages.
+        messages: Vec<Message>,
+    },
+    /// Replaces an item of any log.
+    SetLogItem {
+        /// The log.
+        log: String,
+        /// The item's index, from 0.
+        index: usize,
+        /// What comes in its place.
+        item: Json,
+    },
+    /// Replaces a stretch of any log.
+    SpliceLog {
+        /// The log.
+        log: String,
+        /// From this index on.
+        index: usize,
+        /// How many go.
+        remove: usize,
+        /// What comes in their place.
+        items: Vec<Json>,
+    },
+}
+
+/// The records of `changes`, each checked against the state the ones before it leave.
+pub(super) fn records(engine: &Engine, state: &State, changes: &[Change]) -> Result<Vec<Record>> {
+    let mut state = state.clone();
+    let mut records = Vec::new();
+    for (number, change) in changes.iter().enumerate() {
+        let record = change.record(engine, &state).map_err(|error| numbered(error, number, changes.len()))?;
+        state.apply(&record)?;
+        records.push(record);
+    }
+    Ok(records)
+}
+
+fn numbered(error: Error, number: usize, of: usize) -> Error {
+    if of < 2 {
+        return error;
+    }
+    let message = format!("change {} of {of}: {}", number + 1, error.message());
+    let hint = error.next_step().to_owned();
+    Error::new(error.kind().clone(), message).because(error).hint(hint)
+}
+
+impl Change {
+    fn record(&self, engine: &Engine, state: &State) -> Result<Record> {
+        match self {
+            Self::SetRegister { key, value } => set(key.clone(), value),
+            Self::UnsetRegister { key } => unset(key.clone(), state),
+            Self::SetMemory { key, value } => set(format!("{MEMORY}{key}"), value),
+            Self::UnsetMemory { key } => unset(format!("{MEMORY}{key}"), state),
+            Self::ReplaceMessage { index, message } => {
+                splice(state, agent::messages(), *index, 1, stored(engine, std::slice::from_ref(message))?)
+            }
+            Self::InsertMessages { index, messages } => {
+                splice(state, agent::messages(), *index, 0, stored(engine, messages)?)
+            }
+            Self::RemoveMessages { index, count } => splice(state, agent::messages(), *index, *count, Vec::new()),
+            Self::AppendMessages { messages } => {
+                Ok(LogAppend::new(agent::messages(), stored(engine, messages)?).into())
+            }
+            Self::SetLogItem { log, index, item } => splice(state, LogName::new(log)?, *index, 1, vec![item.clone()]),
+            Self::SpliceLog { log, index, remove, items } => {
+                splice(state, LogName::new(log)?, *index, *remove, items.clone())
+            }
+        }
+    }
+}
+
+fn stored(engine: &Engine, messages: &[Message]) -> Result<Vec<Json>> {
+    let (ids, now) = (engine.journal().ids(), engine.journal().clock().now());
+    messages.iter().map(|message| message.clone().with_id(ids, now).to_json()).collect()
+}
+
+fn set(key: String, value: &Json) -> Result<Record> {
+    check_register(&key, value).map_err(|error| {
+        Error::invalid(format!("the engine could not read that value in the register `{key}`"))
+            .because(error)
+            .hint("inspect the session and keep the shape the register has")
+    })?;
+    Ok(RegisterSet::new(RegisterKey::new(key)?, value.clone()).into())
+}
+
+fn unset(key: String, state: &State) -> Result<Record> {
+    if state.register(&key).is_none() {
+        return Err(Error::not_found(format!("the register `{key}` is not set"))
+            .hint("inspect the session to see which registers it has"));
+    }
+    Ok(RegisterUnset::new(RegisterKey::new(key)?).into())
+}
+
+/// An error if the engine could not read `value` in a register of its own.
+fn check_register(key: &str, value: &Json) -> Result<()> {
+    match key {
+        BUDGET => value.decode::<Ledger>().map(drop),
+        DEFINITION => value.decode::<Fingerprint>().map(drop),
+        _ if key.starts_with(SECRET) => value.decode::<String>()?.parse::<SecretRef>().map(drop),
+        _ => {
+            agent::check_register(key, value)?;
+            flow::check_register(key, value)
+        }
+    }
+}
+
+fn splice(state: &State, log: LogName, index: usize, remove: usize, items: Vec<Json>) -> Result<Record> {
+    let length = state.log(&log).len();
+    if index.checked_add(remove).is_none_or(|end| end > length) {
+        let message = match remove {
+            0 => format!("log `{log}` has {length} items, so nothing can be inserted at {index}"),
+            _ => format!("log `{log}` has {length} items, so {remove} cannot be replaced or removed at {index}"),
+        };
+        return Err(Error::invalid(message).hint("indices count from 0; inspect the session to see what it has"));
+    }
+    if log == agent::messages() {
+        for item in &items {
+            Message::from_json(item).map_err(|error| {
+                Error::invalid("an item is not a message").because(error).hint("give it a `role` and `parts`")
+            })?;
+        }
+    }
+    Ok(LogSplice::new(log, index as u64, remove as u64, items).into())
+}

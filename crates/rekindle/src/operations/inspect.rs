@@ -1,0 +1,123 @@
+//! The state of a session at any moment, and the difference of two.
+
+use std::collections::BTreeMap;
+
+use rekindle_core::{CheckpointInfo, Head, Position, Restored, Result, SessionKey, State, StateDiff, Status};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::at::At;
+use super::show::{self, EffectView, RunView, WaitView};
+use crate::engine::Engine;
+
+/// A session as it was at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Inspected {
+    /// The session.
+    pub session: SessionKey,
+    /// The moment.
+    pub position: Position,
+    /// What a later resume can say it saw.
+    pub head: Head,
+    /// Whether its branch ends here.
+    pub is_head: bool,
+    /// The last checkpoint at or before it.
+    pub checkpoint: Option<CheckpointInfo>,
+    /// What it was doing.
+    pub status: Status,
+    /// The run at that moment.
+    pub run: Option<RunView>,
+    /// What it waited for.
+    pub waits: Vec<WaitView>,
+    /// Calls whose results were not yet taken into a log.
+    pub effects: Vec<EffectView>,
+    /// Logs and registers.
+    pub state: State,
+    /// Kinds of records this version does not know, with how many.
+    pub unknown: BTreeMap<String, u64>,
+}
+
+/// The complete state at a moment. Nothing is executed.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// use rekindle::operations::{self, At, Change};
+/// use rekindle::{Engine, Json};
+///
+/// let engine = Engine::memory()?;
+/// let session = engine.create("notes").await?;
+/// let set = Change::SetMemory { key: "colour".into(), value: Json::from("blue") };
+/// operations::edit(&engine, session.key(), &At::Latest, &[set], "maria", "to begin with").await?;
+/// let seen = operations::inspect(&engine, session.key(), &At::Latest).await?;
+/// assert_eq!(seen.state.register("memory/colour"), Some(&Json::from("blue")));
+/// # Ok(()) }
+/// ```
+pub async fn inspect(engine: &Engine, session: &SessionKey, at: &At) -> Result<Inspected> {
+    let restored = load(engine, session, at).await.map_err(|error| error.during("inspect"))?;
+    let checkpoints = engine.journal().checkpoints(session, Some(&restored.position), None, 1).await?;
+    let is_head = restored.info.branch(&restored.position.branch)?.head == restored.head;
+    let now = engine.journal().clock().now();
+    let state = restored.state.clone();
+    Ok(Inspected {
+        session: session.clone(),
+        head: restored.head,
+        is_head,
+        checkpoint: checkpoints.into_iter().next(),
+        status: if is_head { show::status(&restored) } else { state.status() },
+        run: state.run().map(RunView::of),
+        waits: state.waits().map(|wait| WaitView::of(wait, now)).collect(),
+        effects: state.effects().map(EffectView::of).collect(),
+        unknown: state.unknown().clone(),
+        position: restored.position,
+        state,
+    })
+}
+
+/// One side of a difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DiffSide {
+    /// The session.
+    pub session: SessionKey,
+    /// The moment.
+    pub position: Position,
+}
+
+/// The difference of two states.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    /// The first.
+    pub a: DiffSide,
+    /// The second.
+    pub b: DiffSide,
+    /// Whether both are the same.
+    pub same: bool,
+    /// What differs.
+    pub diff: StateDiff,
+    /// The same as JSON Patch (RFC 6902) from the first to the second.
+    pub patch: Value,
+    /// The same for people.
+    pub text: String,
+}
+
+/// What must change in the state at `a` to get the state at `b`. The sessions may be the same.
+pub async fn diff(engine: &Engine, a: (&SessionKey, &At), b: (&SessionKey, &At)) -> Result<Diff> {
+    let first = load(engine, a.0, a.1).await.map_err(|error| error.during("diff"))?;
+    let second = load(engine, b.0, b.1).await.map_err(|error| error.during("diff"))?;
+    let diff = StateDiff::between(&first.state, &second.state);
+    let side =
+        |session: &SessionKey, restored: Restored| DiffSide { session: session.clone(), position: restored.position };
+    Ok(Diff {
+        same: diff.is_empty(),
+        patch: diff.to_json_patch()?,
+        text: diff.to_string(),
+        diff,
+        a: side(a.0, first),
+        b: side(b.0, second),
+    })
+}
+
+async fn load(engine: &Engine, session: &SessionKey, at: &At) -> Result<Restored> {
+    let position = at.resolve(engine, session).await?;
+    engine.journal().load(session, Some(&position)).await
+}

@@ -1,0 +1,165 @@
+//! Tidying up. Everything can be tried first: a dry run says what would go, and changes nothing.
+
+use std::time::Duration;
+
+use rekindle_core::retention::{Policy, PrunePlan, Reason, Rule};
+use rekindle_core::{
+    BranchId, CheckpointId, DeletePlan, Error, ErrorKind, Namespace, Removed, Result, SessionKey, Timestamp,
+};
+use serde::Serialize;
+
+use super::show;
+use crate::engine::Engine;
+
+/// What was freed. Nothing in a dry run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Freed {
+    /// Frames removed, less frames written in their place.
+    pub frames: u64,
+    /// Bytes removed, less bytes written in their place.
+    pub bytes: u64,
+}
+
+impl From<Removed> for Freed {
+    fn from(removed: Removed) -> Self {
+        Self { frames: removed.frames, bytes: removed.bytes }
+    }
+}
+
+/// What pruning did or would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pruned {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// What goes, what stays and why.
+    pub plan: PrunePlan,
+    /// What that freed.
+    pub freed: Freed,
+}
+
+/// What `policy` would remove from a session. Changes nothing.
+pub async fn plan_prune(engine: &Engine, session: &SessionKey, policy: &Policy) -> Result<PrunePlan> {
+    engine.journal().plan_prune(session, policy, None).await.map_err(|error| error.during("prune"))
+}
+
+/// Removes the checkpoints of a session that `policy` does not keep, and the history nothing
+/// needs any more.
+pub async fn prune(engine: &Engine, session: &SessionKey, policy: &Policy, dry_run: bool) -> Result<Pruned> {
+    let plan = plan_prune(engine, session, policy).await?;
+    if dry_run {
+        return Ok(Pruned { dry_run, plan, freed: Freed::default() });
+    }
+    let done = engine.journal().apply_prune(session, plan, None).await.map_err(|error| error.during("prune"))?;
+    Ok(Pruned { dry_run, plan: done.plan, freed: done.removed.into() })
+}
+
+/// Removes the checkpoints of a session made before `cutoff`, except what is protected.
+pub async fn delete_older_than(
+    engine: &Engine,
+    session: &SessionKey,
+    cutoff: Timestamp,
+    dry_run: bool,
+) -> Result<Pruned> {
+    let age = engine.journal().clock().now().since(cutoff);
+    prune(engine, session, &Policy::new([Rule::MaxAge(age)]), dry_run).await
+}
+
+/// Checkpoints that are no longer marks, or would not be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unmarked {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The checkpoints.
+    pub checkpoints: Vec<CheckpointId>,
+}
+
+/// Unmarks checkpoints. Refuses protected ones (`Protected`, with the reasons) and unknown ones,
+/// and then changes nothing. Their bytes go with the next [`prune`].
+pub async fn delete_checkpoints(
+    engine: &Engine,
+    session: &SessionKey,
+    ids: &[CheckpointId],
+    dry_run: bool,
+) -> Result<Unmarked> {
+    let journal = engine.journal();
+    if dry_run {
+        let plan = journal.plan_prune(session, &Policy::default(), None).await?;
+        check_deletable(session, &plan, ids)?;
+    } else if !ids.is_empty() {
+        journal.delete_checkpoints(session, ids).await?;
+    }
+    Ok(Unmarked { dry_run, checkpoints: ids.to_vec() })
+}
+
+/// The same refusals as the journal's own.
+fn check_deletable(session: &SessionKey, plan: &PrunePlan, ids: &[CheckpointId]) -> Result<()> {
+    let context = |error: Error| Err(error.during("delete checkpoints").on(session));
+    if let Some(planned) = plan.keep.iter().find(|planned| ids.contains(&planned.checkpoint)) {
+        let reasons: Vec<_> = planned.reasons.iter().map(Reason::to_string).collect();
+        let message = format!("checkpoint `{}` is protected: {}", planned.checkpoint, reasons.join(", "));
+        return context(Error::new(ErrorKind::Protected, message));
+    }
+    let known = |id: &CheckpointId| plan.remove.iter().any(|planned| planned.checkpoint == *id);
+    match ids.iter().find(|id| !known(id)) {
+        Some(unknown) => context(Error::not_found(format!("there is no checkpoint `{unknown}`"))),
+        None => Ok(()),
+    }
+}
+
+/// Sessions that were deleted, or would be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Deleted {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// Which go, and which are protected and why.
+    pub plan: DeletePlan,
+    /// What that freed.
+    pub freed: Freed,
+}
+
+/// Deletes the sessions of a namespace that were inactive for `threshold` or longer, except what
+/// is protected.
+pub async fn delete_inactive(
+    engine: &Engine,
+    namespace: &Namespace,
+    threshold: Duration,
+    dry_run: bool,
+) -> Result<Deleted> {
+    let context = |error: Error| error.during("delete inactive");
+    let plan = engine.journal().plan_delete_inactive(namespace, threshold).await.map_err(context)?;
+    if dry_run {
+        return Ok(Deleted { dry_run, plan, freed: Freed::default() });
+    }
+    let (plan, removed) = engine.journal().apply_delete(plan).await.map_err(context)?;
+    Ok(Deleted { dry_run, plan, freed: removed.into() })
+}
+
+/// A session that was deleted with everything in it, or would be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cleared {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The session.
+    pub session: SessionKey,
+    /// Its branches, with the number of their last record.
+    pub branches: Vec<(BranchId, u64)>,
+    /// What that freed.
+    pub freed: Freed,
+}
+
+/// Deletes a session and everything in it, whatever it is doing, unless somebody runs it
+/// (`Protected`). The sessions it started stay.
+pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<Cleared> {
+    let context = |error: Error| error.during("clear session").on(session);
+    let info = engine.journal().open(session).await.map_err(context)?;
+    if let Some(owner) = show::owner(&info) {
+        let message = format!("{} runs it on branch `{}`", owner.owner, owner.branch);
+        return Err(context(Error::new(ErrorKind::Protected, message).hint("cancel the run first, then try again")));
+    }
+    let branches = info.branches.iter().map(|branch| (branch.branch.clone(), branch.head.seq.0)).collect();
+    let freed = match dry_run {
+        true => Freed::default(),
+        false => engine.journal().clear_session(session).await.map_err(context)?.into(),
+    };
+    Ok(Cleared { dry_run, session: session.clone(), branches, freed })
+}

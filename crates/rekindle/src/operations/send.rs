@@ -1,0 +1,95 @@
+//! Messages for a session, whoever runs it, now or later.
+
+use rekindle_core::record::{InboxMessage, InboxMode};
+use rekindle_core::{Error, MessageId, Position, Record, Result, Seq, SessionKey};
+use serde::Serialize;
+
+use super::inbox::{self, Received};
+use super::show::{self, Owner};
+use super::write;
+use crate::engine::Engine;
+use crate::message::Message;
+
+/// A message that is in the inbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sent {
+    /// The message.
+    pub message: MessageId,
+    /// Where it stands.
+    pub position: Position,
+    /// Whether it was there before: the same id counts once.
+    pub repeated: bool,
+    /// Who runs the session now. If nobody does, the next run takes the message.
+    pub owner: Option<Owner>,
+}
+
+/// Puts a message into the session's inbox: for its next turn, its next model call, or to
+/// interrupt what it does. With an id, sending it again counts once.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// use rekindle::record::InboxMode;
+/// use rekindle::{Engine, MessageId, operations};
+///
+/// let engine = Engine::memory()?;
+/// let session = engine.create("trip-42").await?;
+/// let send = async || {
+///     let id = Some(MessageId::new("from-the-form-17")?);
+///     operations::send(&engine, session.key(), "by train".into(), InboxMode::Queue, "maria", id).await
+/// };
+/// assert!(!send().await?.repeated);
+/// assert!(send().await?.repeated);
+/// # Ok(()) }
+/// ```
+pub async fn send(
+    engine: &Engine,
+    session: &SessionKey,
+    message: Message,
+    mode: InboxMode,
+    author: &str,
+    id: Option<MessageId>,
+) -> Result<Sent> {
+    let context = |error: Error| error.during("send").on(session);
+    let info = engine.journal().open(session).await.map_err(context)?;
+    let owner = show::owner(&info);
+    let given = id.or_else(|| message.id.clone());
+    let id = given.clone().unwrap_or_else(|| engine.new_message_id());
+    let author = message.author.clone().unwrap_or_else(|| write::by(author));
+    let content = Message { id: Some(id.clone()), author: Some(author.clone()), ..message }.to_json()?;
+    let record = InboxMessage { mode, author: Some(author), ..InboxMessage::new(id.clone(), content) };
+    if given.is_some()
+        && let Some(before) = sent_before(engine, session, &id).await?
+    {
+        let position = position_of(&before).map_err(context)?;
+        return Ok(Sent { message: id, position, repeated: true, owner });
+    }
+    let position = inbox::put(engine, session, record.into()).await.map_err(context)?;
+    Ok(Sent { message: id, position, repeated: false, owner })
+}
+
+/// What was sent under that id before.
+async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
+    let all = inbox::behind(engine, session, Seq::ZERO).await?;
+    Ok(all.into_iter().find(|received| message_id(&received.record) == Some(id)))
+}
+
+/// The id of what was sent.
+fn message_id(record: &Record) -> Option<&MessageId> {
+    match record {
+        Record::InboxMessage(message) => Some(&message.message),
+        Record::InboxAnswer(answer) => Some(&answer.message),
+        Record::InboxCommand(command) => Some(&command.message),
+        _ => None,
+    }
+}
+
+/// Where the message stands. Its content is not compared: what is stored may be redacted.
+fn position_of(before: &Received) -> Result<Position> {
+    match &before.record {
+        Record::InboxMessage(_) => Ok(before.position()),
+        other => Err(Error::invalid(format!("the id was used before, for an {}", other.kind()))
+            .at(before.position())
+            .hint("give the message another id")),
+    }
+}

@@ -1,0 +1,121 @@
+//! Closing a call by hand of which nobody knows whether it happened.
+
+use rekindle_core::record::{Edit, EffectKind, EffectOutcome, Extra, OutcomeStatus, WaitCloseReason, WaitClosed};
+use rekindle_core::{EffectId, EffectState, Error, Json, Position, Record, Restored, Result, SessionKey, State};
+use serde::{Deserialize, Serialize};
+
+use super::write::{self, Decided};
+use crate::engine::Engine;
+use crate::executor::agent;
+use crate::message::{Message, Role, ToolCall, ToolResult};
+
+/// What somebody found out about a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settlement {
+    /// It happened, and this is its result.
+    Ok(Json),
+    /// It failed, and this is why.
+    Failed(String),
+}
+
+/// A call that was settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Settled {
+    /// The session.
+    pub session: SessionKey,
+    /// The effect.
+    pub effect: EffectId,
+    /// Where the branch ends now.
+    pub position: Position,
+    /// Calls of the session that are still open.
+    pub still_open: Vec<EffectId>,
+}
+
+/// Settles an effect in doubt by hand: a resume goes on as if the call had ended so. What settled
+/// before stays as it is (`Invalid`); an effect the state does not know is `NotFound`.
+pub async fn settle(
+    engine: &Engine,
+    session: &SessionKey,
+    effect: &EffectId,
+    settlement: &Settlement,
+    author: &str,
+    reason: &str,
+) -> Result<Settled> {
+    let decide = |restored: &Restored| {
+        let known = open_effect(&restored.state, effect)?;
+        let mut records =
+            vec![Edit { author: write::by(author), reason: reason.to_owned(), extra: Extra::new() }.into()];
+        records.push(outcome(engine, &restored.state, known, settlement)?.into());
+        // Whoever was asked about it need not answer any more.
+        let waits = restored.state.waits().filter(|wait| wait.opened.effect.as_ref() == Some(effect));
+        let close = |wait: &rekindle_core::WaitState| {
+            Record::from(WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Answered, None))
+        };
+        records.extend(waits.map(close));
+        let others = restored.state.open_effects().map(|other| other.intent.effect.clone());
+        Ok(Decided::Append(records, others.filter(|other| other != effect).collect()))
+    };
+    let settled = write::change(engine, session, None, decide).await;
+    let (position, still_open) = settled.map_err(|error| error.during("settle").on(session))?;
+    Ok(Settled { session: session.clone(), effect: effect.clone(), position, still_open })
+}
+
+fn open_effect<'a>(state: &'a State, effect: &EffectId) -> Result<&'a EffectState> {
+    let open: Vec<_> = state.open_effects().map(|open| format!("`{}`", open.intent.effect)).collect();
+    let hint = match open.as_slice() {
+        [] => "no call of the session is open".to_owned(),
+        open => format!("these are open: {}", open.join(", ")),
+    };
+    match state.effect(effect) {
+        None => Err(Error::not_found(format!("the session has no open effect `{effect}`")).hint(hint)),
+        Some(known) if known.is_settled() => {
+            Err(Error::invalid(format!("the effect `{effect}` has ended, and what ended stays as it is")).hint(hint))
+        }
+        Some(known) if known.intent.kind == EffectKind::Model => {
+            Err(Error::invalid("the model is asked again at the resume, so there is nothing to settle")
+                .hint("resume the session"))
+        }
+        Some(known) => Ok(known),
+    }
+}
+
+/// The outcome, in the form its executor expects.
+fn outcome(engine: &Engine, state: &State, known: &EffectState, settlement: &Settlement) -> Result<EffectOutcome> {
+    let (status, error) = match settlement {
+        Settlement::Ok(_) => (OutcomeStatus::Ok, None),
+        Settlement::Failed(why) => (OutcomeStatus::ToolError, Some(why.clone())),
+    };
+    let by_agent = state.run().is_some_and(|run| run.started.executor == agent::KIND);
+    let value = match (settlement, by_agent) {
+        (_, true) => result_message(engine, state, &known.intent.effect, settlement)?,
+        (Settlement::Ok(value), false) => value.clone(),
+        (Settlement::Failed(_), false) => Json::null(),
+    };
+    let attempt = known.intent.attempt;
+    Ok(EffectOutcome { attempt, error, ..EffectOutcome::new(known.intent.effect.clone(), status, Some(value)) })
+}
+
+/// The message by which a tool of an agent answers.
+fn result_message(engine: &Engine, state: &State, effect: &EffectId, settlement: &Settlement) -> Result<Json> {
+    let call = call_of(state, effect)?;
+    let result = match settlement {
+        Settlement::Ok(value) => ToolResult::new(&call, value.clone()),
+        Settlement::Failed(why) => ToolResult::failed(&call, why),
+    };
+    Message::tool(result).with_id(engine.journal().ids(), engine.journal().clock().now()).to_json()
+}
+
+/// The call in the model's last answer that an effect stands for.
+fn call_of(state: &State, effect: &EffectId) -> Result<ToolCall> {
+    let step = agent::LoopState::load(state)?.step;
+    let last = state.log(&agent::messages()).last().map(Message::from_json).transpose()?;
+    let last = last.filter(|message| message.role == Role::Assistant);
+    for (number, call) in last.iter().flat_map(Message::calls).enumerate() {
+        if agent::call_effect(step, number, call)? == *effect {
+            return Ok(call.clone());
+        }
+    }
+    Err(Error::invalid(format!("the effect `{effect}` is none of the calls of the model's last answer"))
+        .hint("cancel the run, or fork before the call and go on from there"))
+}

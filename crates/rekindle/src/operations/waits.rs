@@ -1,0 +1,182 @@
+//! What sessions wait for.
+
+use std::ops::ControlFlow;
+
+use rekindle_core::codec::Batch;
+use rekindle_core::record::{Extra, InboxAnswer, WaitCloseReason, WaitDecision};
+use rekindle_core::{
+    BranchId, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionKey, SessionQuery, Status,
+    StoreExt as _, Timestamp, WaitId, WaitState,
+};
+use serde::Serialize;
+
+use super::answer::as_seen;
+use super::inbox;
+use super::line::Line;
+use super::show::WaitView;
+use crate::engine::Engine;
+use crate::wait::verdict;
+
+/// An open wait of some session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OpenWait {
+    /// The session.
+    pub session: SessionKey,
+    /// Its title.
+    pub title: Option<String>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The wait.
+    pub wait: WaitView,
+    /// Whether it is answered, and only a resume is missing.
+    pub answered: bool,
+}
+
+/// Everything that waits for somebody.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OpenWaits {
+    /// The waits, oldest session first.
+    pub waits: Vec<OpenWait>,
+    /// Sessions that wait and cannot be read, and why.
+    pub unreadable: Vec<(SessionKey, String)>,
+}
+
+/// All open waits of all waiting sessions of a namespace.
+pub async fn waits(engine: &Engine, namespace: &Namespace) -> Result<OpenWaits> {
+    let mut query = SessionQuery::new(namespace.clone()).with_status(Status::Waiting).with_limit(500);
+    query.oldest_first = true;
+    let mut open = OpenWaits::default();
+    for info in engine.journal().store().list_all(&query).await.map_err(|error| error.during("waits"))? {
+        let session = info.header.key;
+        match waits_of(engine, &session).await {
+            Ok(waits) => open.waits.extend(waits),
+            // It was deleted since it was listed.
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            Err(error) => open.unreadable.push((session, error.to_string())),
+        }
+    }
+    Ok(open)
+}
+
+async fn waits_of(engine: &Engine, session: &SessionKey) -> Result<Vec<OpenWait>> {
+    let restored = engine.journal().load(session, None).await?;
+    let now = engine.journal().clock().now();
+    let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
+    let open = |wait: &WaitState| {
+        let seen = as_seen(wait, &unread, now);
+        OpenWait {
+            session: session.clone(),
+            title: restored.info.header.title.clone(),
+            branch: restored.position.branch.clone(),
+            answered: verdict(&seen, now).is_some_and(|(_, expired)| !expired),
+            wait: WaitView::of(&seen, now),
+        }
+    };
+    Ok(restored.state.waits().map(open).collect())
+}
+
+/// Where a wait stands.
+pub(super) enum Found {
+    /// It is open, at the end of this branch.
+    Open(Box<Restored>),
+    /// It was open once.
+    Closed(Box<ClosedWait>),
+}
+
+/// A wait that is over.
+pub(super) struct ClosedWait {
+    /// What was decided.
+    pub(super) decisions: Vec<WaitDecision>,
+    reason: WaitCloseReason,
+    at: Timestamp,
+    position: Position,
+}
+
+impl ClosedWait {
+    /// How it ended, as an error for whoever comes too late.
+    pub(super) fn error(&self, wait: &WaitId) -> Error {
+        let at = self.at;
+        let message = match (self.reason, self.decisions.last()) {
+            (WaitCloseReason::Answered, Some(last)) => {
+                format!("the wait `{wait}` was decided by {} and closed at {at}", last.author)
+            }
+            (WaitCloseReason::Answered, None) => format!("the wait `{wait}` was answered at {at}"),
+            (WaitCloseReason::Expired, _) => format!("the wait `{wait}` expired, and was closed at {at}"),
+            (WaitCloseReason::Cancelled, _) => format!("the wait `{wait}` was cancelled at {at}"),
+        };
+        Error::new(ErrorKind::WaitClosed, message).at(self.position.clone())
+    }
+}
+
+/// Where a wait stands, on whatever branch; on the current one if it is open there.
+pub(super) async fn find(engine: &Engine, session: &SessionKey, wait: &WaitId) -> Result<Found> {
+    let current = engine.journal().load(session, None).await?;
+    if current.state.wait(wait).is_some() {
+        return Ok(Found::Open(Box::new(current)));
+    }
+    let others = current
+        .info
+        .branches
+        .iter()
+        .filter(|branch| !branch.branch.is_inbox() && branch.branch != current.position.branch);
+    let mut closed = closing_of(engine, &current, wait).await?;
+    for branch in others {
+        let head = Position::new(branch.branch.clone(), branch.head.seq);
+        // A branch that cannot be read must not hide what stands on the others.
+        let Ok(restored) = engine.journal().load(session, Some(&head)).await else { continue };
+        if restored.state.wait(wait).is_some() {
+            return Ok(Found::Open(Box::new(restored)));
+        }
+        if closed.is_none() {
+            closed = closing_of(engine, &restored, wait).await?;
+        }
+    }
+    match closed {
+        Some(closed) => Ok(Found::Closed(Box::new(closed))),
+        None => Err(unknown(&current, wait)),
+    }
+}
+
+/// How a wait ended on the line of history that leads to `restored`.
+async fn closing_of(engine: &Engine, restored: &Restored, wait: &WaitId) -> Result<Option<ClosedWait>> {
+    let line = Line::to(&restored.info, &restored.position)?;
+    let mut decisions = Vec::new();
+    let mut found = None;
+    let mut visit = |branch: &BranchId, batch: &Batch| {
+        for (seq, record) in batch.numbered() {
+            match record {
+                Record::WaitDecision(decision) if decision.wait == *wait => decisions.push(decision.clone()),
+                Record::WaitClosed(closed) if closed.wait == *wait => {
+                    found = Some((closed.reason, batch.at, Position::new(branch.clone(), seq)));
+                }
+                _ => {}
+            }
+        }
+        Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    let _ = line.walk(engine, &restored.info.header.key, &mut visit).await?;
+    Ok(found.map(|(reason, at, position)| ClosedWait { decisions, reason, at, position }))
+}
+
+fn unknown(restored: &Restored, wait: &WaitId) -> Error {
+    let open: Vec<_> = restored.state.waits().map(|wait| wait.opened.wait.to_string()).collect();
+    let hint = match open.as_slice() {
+        [] => "the session waits for nothing".to_owned(),
+        open => format!("it waits for: {}", open.join(", ")),
+    };
+    Error::not_found(format!("the session has no wait `{wait}`")).hint(hint)
+}
+
+/// An answer as the decision it becomes.
+pub(super) fn decision(answer: &InboxAnswer) -> WaitDecision {
+    WaitDecision {
+        wait: answer.wait.clone(),
+        decision: answer.decision,
+        author: answer.author.clone(),
+        value: answer.value.clone(),
+        arguments: answer.arguments.clone(),
+        digest: answer.digest,
+        reason: answer.reason.clone(),
+        extra: Extra::new(),
+    }
+}

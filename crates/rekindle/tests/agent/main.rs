@@ -1,0 +1,13 @@
+//! The agent loop and flows under everything that happens to them: control, waits, limits, crashes.
+#![allow(clippy::unwrap_used)]
+
+mod budgets;
+mod control;
+mod inbox;
+mod kit;
+mod limits;
+mod middleware;
+#[path = "../it/support.rs"]
+mod support;
+mod tools;
+mod waits;

@@ -1,0 +1,199 @@
+//! Answers to approvals, questions and signals, right and wrong.
+
+use std::time::Duration;
+
+use rekindle::operations::{self, Answer, At};
+use rekindle::record::RunOutcome;
+use rekindle::tool::Approval;
+use rekindle::wait::WaitSpec;
+use rekindle::{Agent, ErrorKind, Hash, Json, MessageId, Session, WaitId};
+
+use crate::world::{World, asker, code, payer, resume};
+
+/// The first open wait of a session and what it shows.
+async fn open(world: &World, session: &Session) -> (WaitId, Option<Hash>) {
+    let shown = operations::show(&world.engine, session.key()).await.unwrap();
+    (shown.waits[0].opened.wait.clone(), shown.waits[0].opened.digest)
+}
+
+fn int(value: &str) -> Json {
+    Json::parse(value).unwrap()
+}
+
+#[tokio::test]
+async fn an_approval_lets_the_call_go_on() {
+    for world in [World::memory(), World::sqlite()] {
+        let (engine, session, agent) = (&world.engine, world.session("s").await, payer(Approval::default()));
+        agent.run_once("pay", &session).await.unwrap();
+        let (wait, digest) = open(&world, &session).await;
+        let listed = operations::waits(engine, engine.namespace()).await.unwrap();
+        assert_eq!((listed.waits.len(), listed.waits[0].answered), (1, false));
+
+        let yes = Answer::approve(wait.clone(), digest, "maria");
+        let given = operations::answer(engine, session.key(), &yes).await.unwrap();
+        assert!(given.decided && given.resume_needed && !given.repeated, "{given:?}");
+        assert!(operations::waits(engine, engine.namespace()).await.unwrap().waits[0].answered);
+        // Again the same, before and after a run has read it; then another.
+        let again = operations::answer(engine, session.key(), &yes).await.unwrap();
+        assert!(again.repeated && again.position == given.position);
+        let no = Answer::reject(wait.clone(), "bob", "too much");
+        let late = operations::answer(engine, session.key(), &no).await.unwrap_err();
+        assert_eq!(*late.kind(), ErrorKind::WaitClosed);
+        assert!(late.message().contains("maria"), "{late}");
+
+        assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+        assert!(operations::answer(engine, session.key(), &yes).await.unwrap().repeated);
+        let late = operations::answer(engine, session.key(), &no).await.unwrap_err();
+        assert_eq!(*late.kind(), ErrorKind::WaitClosed);
+        assert!(late.message().contains("maria"), "{late}");
+        assert!(operations::waits(engine, engine.namespace()).await.unwrap().waits.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_approval_must_name_what_was_shown_and_may_change_it() {
+    let world = World::memory();
+    let (engine, session, agent) = (&world.engine, world.session("s").await, payer(Approval::default()));
+    agent.run_once("pay", &session).await.unwrap();
+    let (wait, digest) = open(&world, &session).await;
+    let shown = operations::show(engine, session.key()).await.unwrap();
+    let json = serde_json::to_value(&shown).unwrap();
+    assert_eq!(json["waits"][0]["arguments"], serde_json::json!({"cents": 5}));
+    assert!(serde_json::to_string(&shown).unwrap().contains(r#""arguments":{"cents":5}"#));
+    let give = async |answer: Answer| operations::answer(engine, session.key(), &answer).await;
+    let wrong = give(Answer::approve(wait.clone(), Some(Hash::of(b"other")), "maria")).await.unwrap_err();
+    assert_eq!(wrong.code(), "RK0001");
+    assert!(wrong.next_step().contains(&digest.unwrap().to_string()));
+    assert_eq!(code(give(Answer::approve(wait.clone(), None, "maria")).await), "RK0001");
+    assert_eq!(code(give(Answer::value(wait.clone(), int("1"), "maria")).await), "RK0001");
+    let edited_no = Answer::reject(wait.clone(), "maria", "").with_arguments(int("{}"));
+    assert_eq!(code(give(edited_no).await), "RK0001");
+    assert_eq!(code(give(Answer::reject(WaitId::new("wait_none").unwrap(), "maria", "")).await), "RK0003");
+
+    give(Answer::approve(wait, digest, "maria").with_arguments(int(r#"{"cents":4}"#))).await.unwrap();
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().outcome, RunOutcome::Succeeded);
+    let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
+    let messages = Agent::messages(&seen.state).unwrap();
+    assert_eq!(messages[2].results().next().unwrap().content, Json::from("paid 4"));
+}
+
+#[tokio::test]
+async fn two_must_agree_if_two_are_needed() {
+    let world = World::memory();
+    let agent = payer(Approval { approvals: 2, ..Approval::default() });
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("pay", &session).await.unwrap();
+    let (wait, digest) = open(&world, &session).await;
+    let yes = async |author: &str| {
+        operations::answer(engine, session.key(), &Answer::approve(wait.clone(), digest, author)).await.unwrap()
+    };
+    let first = yes("maria").await;
+    assert!(!first.decided && !first.repeated);
+    assert!(yes("maria").await.repeated);
+    assert!(yes("bob").await.decided);
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+}
+
+#[tokio::test]
+async fn whoever_agrees_after_a_change_agrees_to_the_change() {
+    let world = World::memory();
+    let agent = payer(Approval { approvals: 2, ..Approval::default() });
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("pay", &session).await.unwrap();
+    let (wait, digest) = open(&world, &session).await;
+    let early = Answer::approve(wait.clone(), digest, "bob");
+    assert!(!operations::answer(engine, session.key(), &early).await.unwrap().decided);
+    let changed = Answer::approve(wait.clone(), digest, "mallory").with_arguments(int(r#"{"cents":999}"#));
+    assert!(!operations::answer(engine, session.key(), &changed).await.unwrap().decided);
+    let old = operations::answer(engine, session.key(), &early).await.unwrap_err();
+    assert_eq!(old.code(), "RK0001");
+    assert!(old.message().contains("mallory") && old.next_step().contains("999"), "{old:?}");
+    let shown = operations::show(engine, session.key()).await.unwrap().waits[0].approve_digest;
+    assert!(shown != digest && old.next_step().contains(&shown.unwrap().to_string()));
+    let agreed = Answer::approve(wait, shown, "bob");
+    assert!(operations::answer(engine, session.key(), &agreed).await.unwrap().decided);
+    assert!(operations::answer(engine, session.key(), &agreed).await.unwrap().repeated);
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+    let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
+    let messages = Agent::messages(&seen.state).unwrap();
+    assert_eq!(messages[2].results().next().unwrap().content, Json::from("paid 999"));
+}
+
+#[tokio::test]
+async fn an_answer_must_fit_the_schema_and_come_in_time() {
+    let world = World::memory();
+    let spec = WaitSpec::question("how many?").with_schema(int(r#"{"type":"integer"}"#));
+    let agent = asker(spec.expiring(Duration::from_secs(60), Some(int("7"))));
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("ask", &session).await.unwrap();
+    let (wait, _) = open(&world, &session).await;
+    let give = async |value: &str| {
+        operations::answer(engine, session.key(), &Answer::value(wait.clone(), int(value), "maria")).await
+    };
+    assert_eq!(code(give(r#""many""#).await), "RK0001");
+    let approve = Answer::approve(wait.clone(), None, "maria");
+    assert_eq!(code(operations::answer(engine, session.key(), &approve).await), "RK0001");
+    world.clock.advance(Duration::from_secs(61));
+    assert_eq!(code(give("3").await), "RK0020");
+    assert!(operations::show(engine, session.key()).await.unwrap().waits[0].expired);
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "Thanks.");
+    let late = give("3").await.unwrap_err();
+    assert_eq!(late.code(), "RK0020");
+    assert!(late.message().contains("expired"), "{late}");
+}
+
+#[tokio::test]
+async fn a_question_is_answered_once_by_id_too() {
+    let world = World::memory();
+    let agent = asker(WaitSpec::question("what colour?"));
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("ask", &session).await.unwrap();
+    let (wait, _) = open(&world, &session).await;
+    let blue = Answer { id: Some(MessageId::new("a1").unwrap()), ..Answer::value(wait, Json::from("blue"), "maria") };
+    operations::answer(engine, session.key(), &blue).await.unwrap();
+    assert!(operations::answer(engine, session.key(), &blue).await.unwrap().repeated);
+    let red = Answer { value: Some(Json::from("red")), id: None, ..blue };
+    assert_eq!(code(operations::answer(engine, session.key(), &red).await), "RK0020");
+    resume(&world, &session, &agent).await.unwrap();
+    let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
+    let messages = Agent::messages(&seen.state).unwrap();
+    assert_eq!(messages[2].results().next().unwrap().content, Json::from("blue"));
+}
+
+#[tokio::test]
+async fn a_signal_is_given_by_name() {
+    let world = World::memory();
+    let agent = asker(WaitSpec::signal("delivered"));
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("ask", &session).await.unwrap();
+    let signal = async |name: &str| operations::signal(engine, session.key(), name, int("true"), "courier").await;
+    let unknown = signal("lost").await.unwrap_err();
+    assert_eq!(unknown.code(), "RK0003");
+    assert!(unknown.next_step().contains("delivered"));
+    assert!(signal("delivered").await.unwrap().decided);
+    assert!(signal("delivered").await.unwrap().repeated);
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "Thanks.");
+    assert_eq!(code(signal("delivered").await), "RK0003");
+}
+
+#[tokio::test]
+async fn a_wait_on_another_branch_is_found() {
+    let world = World::memory();
+    let agent = asker(WaitSpec::question("what colour?"));
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("ask", &session).await.unwrap();
+    let (wait, _) = open(&world, &session).await;
+    let start = At::Position("main:1".parse().unwrap());
+    let fork = operations::fork(engine, session.key(), &start, Default::default()).await.unwrap();
+    // Whoever holds the lease of the fork for a moment makes it the current branch.
+    let owner = rekindle::OwnerId::new("somebody").unwrap();
+    let store = engine.journal().store();
+    let lease = rekindle::StoreExt::acquire(store, session.key(), &fork.branch, &owner, Duration::from_secs(9)).await;
+    rekindle::StoreExt::release(store, &lease.unwrap()).await.unwrap();
+    assert_eq!(session.info().await.unwrap().current, fork.branch);
+    let given = operations::answer(engine, session.key(), &Answer::value(wait, Json::from("blue"), "maria")).await;
+    assert!(given.unwrap().decided);
+    let on_main = rekindle::ResumeOptions::new("maria").on_branch(rekindle::BranchId::main());
+    let report = agent.resume_with(&session, on_main).await.unwrap().report().await.unwrap();
+    assert_eq!(report.text(), "Thanks.");
+}

@@ -1,0 +1,246 @@
+//! Pause, interrupt, cancel and send, with and without somebody who runs the session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rekindle::message::{Message, Role};
+use rekindle::operations::{self, At, Change, ControlOptions, Controlled};
+use rekindle::record::{InDoubtPolicy, InboxMode, RunOutcome};
+use rekindle::tool::Approval;
+use rekindle::{Agent, BranchId, Json, MessageId, OwnerId, RunId, Status, StoreExt as _};
+use tokio::sync::Notify;
+
+use crate::world::{World, adder, busy, code, failing, payer, resume};
+
+fn by_maria() -> ControlOptions {
+    ControlOptions::new("maria", "enough")
+}
+
+#[tokio::test]
+async fn a_running_session_is_told() {
+    let world = World::memory();
+    let (engine, session) = (&world.engine, world.session("s").await);
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let agent = busy(begun.clone(), go.clone());
+    let run = agent.run("work", &session).await.unwrap();
+    begun.notified().await;
+    let asked = operations::checkpoint(engine, session.key(), "while it works", "maria").await.unwrap();
+    assert!(matches!(asked, operations::Marked::Sent { .. }), "{asked:?}");
+    let told = operations::pause(engine, session.key(), &by_maria()).await.unwrap();
+    assert!(matches!(told, Controlled::Sent { .. }), "{told:?}");
+    go.notify_one();
+    let report = run.report().await.unwrap();
+    assert_eq!(report.outcome, RunOutcome::Paused);
+    assert!(report.reason.contains("maria") && report.reason.contains("enough"), "{}", report.reason);
+    let history = operations::history(engine, session.key(), &Default::default()).await.unwrap();
+    assert!(history.checkpoints.iter().any(|found| found.checkpoint.description == "while it works"));
+
+    let again = operations::pause(engine, session.key(), &by_maria()).await.unwrap();
+    assert_eq!(again, Controlled::Unchanged { status: Status::Paused });
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "Ready.");
+}
+
+#[tokio::test]
+async fn a_running_session_is_cancelled() {
+    let world = World::memory();
+    let (engine, session) = (&world.engine, world.session("s").await);
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let run = busy(begun.clone(), go.clone()).run("work", &session).await.unwrap();
+    begun.notified().await;
+    operations::cancel(engine, session.key(), &by_maria()).await.unwrap();
+    assert_eq!(run.report().await.unwrap().outcome, RunOutcome::Cancelled);
+}
+
+#[tokio::test]
+async fn a_command_that_was_never_read_does_not_stop_a_later_turn() {
+    let world = World::memory();
+    let session = world.dead_run("s", InDoubtPolicy::Never).await;
+    let (engine, key, agent) = (&world.engine, session.key(), payer(Approval::default()));
+    let owner = OwnerId::new("about to die").unwrap();
+    let store = engine.journal().store();
+    let lease = store.acquire(key, &BranchId::main(), &owner, Duration::from_secs(9)).await.unwrap();
+    let told = operations::cancel(engine, key, &by_maria()).await.unwrap();
+    assert!(matches!(told, Controlled::Sent { owner: told, .. } if told == owner));
+    store.release(&lease).await.unwrap();
+    let done = operations::cancel(engine, key, &by_maria()).await.unwrap();
+    assert!(matches!(done, Controlled::Done { .. }));
+    assert_eq!(agent.run_once("and now?", &session).await.unwrap().text(), "It is paid.");
+}
+
+#[tokio::test]
+async fn a_command_to_one_branch_does_not_stop_a_fork() {
+    let world = World::memory();
+    let session = world.dead_run("s", InDoubtPolicy::Idempotent).await;
+    let (engine, key, agent) = (&world.engine, session.key(), payer(Approval::default()));
+    let position = operations::inspect(engine, key, &At::Latest).await.unwrap().position;
+    let owner = OwnerId::new("about to die").unwrap();
+    let store = engine.journal().store();
+    let lease = store.acquire(key, &BranchId::main(), &owner, Duration::from_secs(9)).await.unwrap();
+    operations::cancel(engine, key, &by_maria()).await.unwrap();
+    store.release(&lease).await.unwrap();
+    let fork = operations::fork(engine, key, &At::Position(position), Default::default()).await.unwrap();
+    let settled = operations::Settlement::Ok(Json::from("paid"));
+    let effect = rekindle::EffectId::new("t1.0.c1").unwrap();
+    let on_fork = rekindle::ResumeOptions::new("maria").on_branch(fork.branch);
+    let stuck = agent.resume_with(&session, on_fork).await.unwrap().report().await;
+    assert_eq!(code(stuck), "RK0022", "it went on as far as the call in doubt");
+    operations::settle(engine, key, &effect, &settled, "maria", "").await.unwrap();
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+}
+
+#[tokio::test]
+async fn whoever_begins_meanwhile_is_told_instead() {
+    for what in ["cancel", "pause", "checkpoint"] {
+        let (world, interloper) = World::with_interloper();
+        let session = world.dead_run("s", InDoubtPolicy::Never).await;
+        interloper.take_lease_before_next_append();
+        let sent = match what {
+            "checkpoint" => {
+                let marked = operations::checkpoint(&world.engine, session.key(), "x", "maria").await.unwrap();
+                matches!(marked, operations::Marked::Sent { .. })
+            }
+            "cancel" => {
+                let told = operations::cancel(&world.engine, session.key(), &by_maria()).await.unwrap();
+                matches!(told, Controlled::Sent { .. })
+            }
+            _ => {
+                let told = operations::pause(&world.engine, session.key(), &by_maria()).await.unwrap();
+                matches!(told, Controlled::Sent { .. })
+            }
+        };
+        assert!(sent, "{what}");
+        let inbox = session.info().await.unwrap().branch(&BranchId::inbox()).unwrap().head.seq;
+        assert_eq!(inbox.0, 1);
+    }
+}
+
+#[tokio::test]
+async fn whoever_appends_meanwhile_is_followed() {
+    let (world, interloper) = World::with_interloper();
+    let session = world.dead_run("s", InDoubtPolicy::Never).await;
+    interloper.append_before_next_append();
+    operations::cancel(&world.engine, session.key(), &by_maria()).await.unwrap();
+    interloper.append_before_next_append();
+    let set = Change::SetMemory { key: "x".into(), value: Json::null() };
+    let edited = operations::edit(&world.engine, session.key(), &At::Latest, &[set], "maria", "").await.unwrap();
+    assert!(!edited.forked);
+    let seen = operations::inspect(&world.engine, session.key(), &At::Latest).await.unwrap();
+    assert_eq!(seen.status, Status::Cancelled);
+    assert!(seen.state.register("memory/x").is_some() && seen.state.register("interloper").is_some());
+}
+
+#[tokio::test]
+async fn a_dead_run_is_cancelled_at_once_and_leaves_no_open_call() {
+    for world in [World::memory(), World::sqlite()] {
+        let session = world.dead_run("s", InDoubtPolicy::Never).await;
+        let engine = &world.engine;
+        assert_eq!(operations::show(engine, session.key()).await.unwrap().status, Status::Interrupted);
+        let other = ControlOptions { only_run: Some(RunId::new("run_other").unwrap()), ..by_maria() };
+        assert_eq!(code(operations::cancel(engine, session.key(), &other).await), "RK0003");
+        let done = operations::cancel(engine, session.key(), &by_maria()).await.unwrap();
+        assert!(matches!(done, Controlled::Done { status: Status::Cancelled, .. }), "{done:?}");
+        let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
+        let messages = Agent::messages(&seen.state).unwrap();
+        assert_eq!(messages.last().unwrap().role, Role::Tool);
+        assert!(seen.effects.is_empty(), "{:?}", seen.effects);
+        assert_eq!(seen.run.as_ref().unwrap().outcome, Some(RunOutcome::Cancelled));
+        assert!(seen.run.unwrap().reason.contains("maria: enough"));
+        let again = operations::cancel(engine, session.key(), &by_maria()).await.unwrap();
+        assert_eq!(again, Controlled::Unchanged { status: Status::Cancelled });
+        assert_eq!(code(operations::pause(engine, session.key(), &by_maria()).await), "RK0010");
+    }
+}
+
+#[tokio::test]
+async fn a_dead_run_is_paused_at_once() {
+    let world = World::memory();
+    for interrupts in [false, true] {
+        let session = world.dead_run(if interrupts { "a" } else { "b" }, InDoubtPolicy::Never).await;
+        let done = match interrupts {
+            true => operations::interrupt(&world.engine, session.key(), &by_maria()).await,
+            false => operations::pause(&world.engine, session.key(), &by_maria()).await,
+        };
+        assert!(matches!(done.unwrap(), Controlled::Done { status: Status::Paused, .. }));
+        assert_eq!(session.info().await.unwrap().status(), Status::Paused);
+        let shown = operations::show(&world.engine, session.key()).await.unwrap();
+        assert!(shown.resumable.resumable, "{:?}", shown.resumable);
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_session_is_cancelled_with_its_waits() {
+    let world = World::memory();
+    let (engine, session, agent) = (&world.engine, world.session("s").await, payer(Approval::default()));
+    let waiting = agent.run_once("pay", &session).await.unwrap();
+    assert_eq!(waiting.outcome, RunOutcome::Waiting);
+    let pause = operations::pause(engine, session.key(), &by_maria()).await.unwrap();
+    assert_eq!(pause, Controlled::Unchanged { status: Status::Waiting });
+    operations::cancel(engine, session.key(), &by_maria()).await.unwrap();
+    let shown = operations::show(engine, session.key()).await.unwrap();
+    assert_eq!((shown.status, shown.waits.len(), shown.effects.len()), (Status::Cancelled, 0, 0));
+    assert!(operations::waits(engine, engine.namespace()).await.unwrap().waits.is_empty());
+    let wait = waiting.waits[0].wait.clone();
+    let late = operations::answer(engine, session.key(), &operations::Answer::reject(wait, "bob", "")).await;
+    assert!(late.unwrap_err().message().contains("cancelled"));
+}
+
+#[tokio::test]
+async fn finished_sessions_have_nothing_to_stop() {
+    let world = World::memory();
+    let engine = &world.engine;
+    let (new, done, failed) = (world.session("new").await, world.session("done").await, world.session("failed").await);
+    adder().run_once("19 + 23?", &done).await.unwrap();
+    failing().run_once("go", &failed).await.unwrap_err();
+    for session in [&new, &done, &failed] {
+        let before = session.info().await.unwrap().current_branch().unwrap().head;
+        assert_eq!(code(operations::cancel(engine, session.key(), &by_maria()).await), "RK0010");
+        assert_eq!(code(operations::pause(engine, session.key(), &by_maria()).await), "RK0010");
+        assert_eq!(code(operations::interrupt(engine, session.key(), &by_maria()).await), "RK0010");
+        assert_eq!(session.info().await.unwrap().current_branch().unwrap().head, before);
+    }
+    let shown = operations::show(engine, failed.key()).await.unwrap();
+    assert!(shown.resumable.resumable, "{:?}", shown.resumable);
+    assert_eq!(shown.run.unwrap().code.as_deref(), Some("RK0024"));
+    let missing = engine.key("missing").unwrap();
+    assert_eq!(code(operations::cancel(engine, &missing, &by_maria()).await), "RK0003");
+}
+
+#[tokio::test]
+async fn a_message_sent_twice_counts_once_and_is_the_next_turn() {
+    for world in [World::memory(), World::sqlite()] {
+        let (engine, session, agent) = (&world.engine, world.session("s").await, adder());
+        let send = async |id: Option<&str>| {
+            let id = id.map(|id| MessageId::new(id).unwrap());
+            let message = Message::user("19 + 23?");
+            operations::send(engine, session.key(), message, InboxMode::Queue, "maria", id).await
+        };
+        let first = send(Some("m1")).await.unwrap();
+        assert!(!first.repeated && first.owner.is_none());
+        let again = send(Some("m1")).await.unwrap();
+        assert_eq!((again.repeated, &again.position), (true, &first.position));
+        let shown = operations::show(engine, session.key()).await.unwrap();
+        assert_eq!((shown.unread, shown.resumable.resumable), (1, true));
+        assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is 42.");
+        assert!(send(Some("m1")).await.unwrap().repeated);
+        assert_eq!(code(resume(&world, &session, &agent).await), "RK0010");
+        let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
+        let first = Agent::messages(&seen.state).unwrap().remove(0);
+        assert_eq!(first.id, Some(MessageId::new("m1").unwrap()));
+        assert_eq!(first.author.as_deref(), Some("maria"));
+        let missing = engine.key("missing").unwrap();
+        let lost = operations::send(engine, &missing, "x".into(), InboxMode::Steer, "maria", None).await;
+        assert_eq!(code(lost), "RK0003");
+    }
+}
+
+#[tokio::test]
+async fn starting_needs_a_message() {
+    let world = World::memory();
+    let (engine, session, agent) = (&world.engine, world.session("s").await, adder());
+    let start = async |messages| {
+        let options = (agent.options().clone(), Default::default());
+        operations::start(engine, session.key(), agent.executor(), messages, options.0, options.1).await
+    };
+    assert_eq!(code(start(Vec::new()).await), "RK0001");
+    assert_eq!(start(vec!["19 + 23?".into()]).await.unwrap().report().await.unwrap().text(), "It is 42.");
+}

@@ -1,0 +1,15 @@
+//! The operations, called as every front end calls them.
+
+#![allow(clippy::unwrap_used)]
+
+mod answer;
+mod change;
+mod control;
+mod interloper;
+mod look;
+mod pending;
+mod replay;
+mod retention;
+mod settle;
+mod walk;
+mod world;
