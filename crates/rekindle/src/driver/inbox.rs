@@ -1,16 +1,19 @@
 //! The inbox: what others send a run, taken over between its steps.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rekindle_core::record::{
     Command, Extra, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, WaitDecision,
 };
-use rekindle_core::{BranchId, Entry, LogName, Record, Result, Seq, SessionKey, State, Timestamp};
+use rekindle_core::{
+    BranchId, Entry, Json, LogName, MessageId, Record, Result, Seq, SessionKey, State, Timestamp, WaitId, WaitState,
+};
 
 use super::{Core, Driver, NewCheckpoint, Shared, Stop};
 use crate::engine::Engine;
+use crate::message::Message;
 use crate::wait::check_answer;
 
 /// How many batches of the inbox are read at once.
@@ -131,20 +134,51 @@ pub(super) async fn read_behind(engine: &Engine, session: &SessionKey, seq: u64)
 /// What the entries do to the state.
 fn taken_over(state: &State, entries: &[(Seq, Record)], now: Timestamp) -> Result<Vec<Record>> {
     let mut records = Vec::new();
-    let mut seen = HashSet::new();
+    let mut answers = HashSet::new();
+    let mut messages = known_messages(state, entries)?;
+    let mut waits: BTreeMap<&WaitId, WaitState> = BTreeMap::new();
     for (_, record) in entries {
         match record {
-            Record::InboxMessage(message) if seen.insert(message.message.clone()) => {
-                records.push(LogAppend::new(log_for(message)?, vec![message.content.clone()]).into());
+            Record::InboxMessage(message) if messages.insert(message.message.clone()) => {
+                records.push(LogAppend::new(log_for(message)?, vec![stored_message(message)?]).into());
             }
-            Record::InboxAnswer(answer) if seen.insert(answer.message.clone()) => {
-                let counts = state.wait(&answer.wait).is_some_and(|wait| check_answer(wait, answer, now).is_ok());
-                records.extend(counts.then(|| decision(answer).into()));
+            Record::InboxAnswer(answer) if answers.insert(answer.message.clone()) => {
+                let Some(wait) = state.wait(&answer.wait) else { continue };
+                // One after the other: what an answer may be depends on those before it.
+                let wait = waits.entry(&answer.wait).or_insert_with(|| wait.clone());
+                if check_answer(wait, answer, now).is_ok() {
+                    wait.decisions.push(decision(answer));
+                    records.push(decision(answer).into());
+                }
             }
             _ => {}
         }
     }
     Ok(records)
+}
+
+/// The messages that were taken over before: somebody may send one again.
+fn known_messages(state: &State, entries: &[(Seq, Record)]) -> Result<HashSet<MessageId>> {
+    let mut known = HashSet::new();
+    if !entries.iter().any(|(_, record)| matches!(record, Record::InboxMessage(_))) {
+        return Ok(known);
+    }
+    for log in [Inbox::STEER, Inbox::QUEUE] {
+        let items = state.log(&LogName::new(log)?).iter();
+        known.extend(items.filter_map(|item| Message::from_json(item).ok()?.id));
+    }
+    Ok(known)
+}
+
+/// A message as somebody put it into the inbox: a stored message, or anything else as text. It
+/// keeps the id it was sent with.
+fn stored_message(sent: &InboxMessage) -> Result<Json> {
+    let message = Message::from_json(&sent.content).unwrap_or_else(|_| {
+        let text = sent.content.decode::<String>().unwrap_or_else(|_| sent.content.as_str().to_owned());
+        Message::user(text)
+    });
+    let author = message.author.clone().or_else(|| sent.author.clone());
+    Message { id: Some(sent.message.clone()), author, ..message }.to_json()
 }
 
 fn log_for(message: &InboxMessage) -> Result<LogName> {

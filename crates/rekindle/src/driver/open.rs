@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rekindle_core::record::{
-    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, RegisterSet, RunStarted, StaleAccepted,
+    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, InboxTaken, RegisterSet, RunStarted, StaleAccepted,
 };
 use rekindle_core::{
-    BranchId, BranchInfo, Error, ErrorKind, Json, Lease, OwnerId, Position, Record, Restored, Result, RunId,
+    BranchId, BranchInfo, Error, ErrorKind, Json, Lease, OwnerId, Position, Record, Restored, Result, RunId, Seq,
     SessionInfo, SessionKey, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
@@ -53,17 +53,25 @@ impl Drop for Keeper {
 
 /// Opens a session for a run. Whatever fails, nothing was recorded and the lease is given back.
 pub(crate) async fn open(opening: Opening<'_>) -> Result<Opened> {
-    let (lease, asked) = claim(&opening).await.map_err(|error| error.during("run"))?;
-    let held = lease.clone();
-    let opened = open_under(&opening, lease, asked).await;
+    let claim = claim(&opening).await.map_err(|error| error.during("run"))?;
+    let held = claim.lease.clone();
+    let opened = open_under(&opening, claim).await;
     if opened.is_err() {
         release(opening.engine, &held).await;
     }
     opened.map_err(|error| error.during("run").on(opening.session))
 }
 
-/// The lease of the branch the run goes on with, and when it was asked for.
-async fn claim(opening: &Opening<'_>) -> Result<(Lease, Instant)> {
+/// The lease of the branch the run goes on with.
+struct Claim {
+    lease: Lease,
+    /// When it was asked for.
+    asked: Instant,
+    /// Up to where the inbox is none of this branch's business.
+    inbox_skipped: Seq,
+}
+
+async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     let Opening { engine, session, resume, .. } = opening;
     let info = engine.journal().open(session).await?;
     let wanted = match &resume.checkpoint {
@@ -75,11 +83,17 @@ async fn claim(opening: &Opening<'_>) -> Result<(Lease, Instant)> {
         (None, Some(branch)) => info.branch(branch)?.branch.clone(),
         (None, None) => info.current.clone(),
     };
+    // The branch that ran last has taken over what was sent before.
+    let inbox_skipped = match branch == info.current {
+        true => Seq::ZERO,
+        false => engine.journal().load(session, None).await?.state.inbox_taken(),
+    };
     let owner = engine.new_owner()?;
-    let lease = acquire(opening, &branch, &owner).await?;
+    let (lease, asked) = acquire(opening, &branch, &owner).await?;
+    let claim = Claim { lease, asked, inbox_skipped };
     match wanted {
-        Some(position) if position.seq != lease.0.head.seq => move_to_fork(engine, lease.0, &position).await,
-        _ => Ok(lease),
+        Some(position) if position.seq != claim.lease.head.seq => claim.move_to_fork(engine, &position).await,
+        _ => Ok(claim),
     }
 }
 
@@ -104,33 +118,38 @@ async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> R
     }
 }
 
-/// Starts a branch at `position` and moves the lease there.
-async fn move_to_fork(engine: &Engine, lease: Lease, position: &Position) -> Result<(Lease, Instant)> {
-    let journal = engine.journal();
-    let moved = async {
-        let branch = BranchId::generate(journal.ids(), journal.clock().now());
-        journal.fork(&lease.session, position, branch.clone()).await?;
-        let asked = Instant::now();
-        let moved = journal.store().acquire(&lease.session, &branch, &lease.info.owner, engine.lease()).await?;
-        Ok((moved, asked))
-    };
-    let moved = moved.await;
-    release(engine, &lease).await;
-    moved
+impl Claim {
+    /// Starts a branch at `position` and moves the lease there. What was sent before is not meant
+    /// for the new branch.
+    async fn move_to_fork(self, engine: &Engine, position: &Position) -> Result<Self> {
+        let journal = engine.journal();
+        let old = self.lease;
+        let moved = async {
+            let branch = BranchId::generate(journal.ids(), journal.clock().now());
+            journal.fork(&old.session, position, branch.clone()).await?;
+            let inbox_skipped = journal.open(&old.session).await?.branch(&BranchId::inbox())?.head.seq;
+            let asked = Instant::now();
+            let lease = journal.store().acquire(&old.session, &branch, &old.info.owner, engine.lease()).await?;
+            Ok(Self { lease, asked, inbox_skipped })
+        };
+        let moved = moved.await;
+        release(engine, &old).await;
+        moved
+    }
 }
 
-async fn open_under(opening: &Opening<'_>, lease: Lease, asked: Instant) -> Result<Opened> {
-    let (restored, lease, asked, substituted) = restore(opening, lease, asked).await?;
-    let prepared = prepare(opening, &restored, &lease).await;
+async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
+    let (restored, claim, substituted) = restore(opening, claim).await?;
+    let prepared = prepare(opening, &restored, &claim).await;
     let (case, mut records, started, ledger) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            release(opening.engine, &lease).await;
+            release(opening.engine, &claim.lease).await;
             return Err(error);
         }
     };
     records.extend(substituted);
-    let driver = driver(opening, restored, lease, asked, &started, ledger);
+    let driver = driver(opening, restored, claim, &started, ledger);
     if let Err(error) = driver.begin(records).await {
         release(opening.engine, &driver.shared.lease).await;
         return Err(error);
@@ -151,20 +170,17 @@ impl Driver {
 
 /// The state at the end of the branch or, if that is damaged and it was asked for, of a new
 /// branch that begins at the nearest whole checkpoint.
-async fn restore(
-    opening: &Opening<'_>,
-    lease: Lease,
-    asked: Instant,
-) -> Result<(Restored, Lease, Instant, Option<Record>)> {
+async fn restore(opening: &Opening<'_>, claim: Claim) -> Result<(Restored, Claim, Option<Record>)> {
     let journal = opening.engine.journal();
+    let lease = &claim.lease;
     let position = Position::new(lease.branch.clone(), lease.head.seq);
     if !opening.resume.fallback {
         let restored = journal.load(&lease.session, Some(&position)).await?;
-        return Ok((restored, lease, asked, None));
+        return Ok((restored, claim, None));
     }
     let (restored, damage) = journal.load_or_fall_back(&lease.session, Some(&position)).await?;
     let (Some(damage), Some(used)) = (damage, restored.checkpoint.clone()) else {
-        return Ok((restored, lease, asked, None));
+        return Ok((restored, claim, None));
     };
     let newest = journal.checkpoints(&lease.session, Some(&position), None, 1).await?;
     let wanted = newest.first().map_or_else(|| used.checkpoint.id.clone(), |newest| newest.checkpoint.id.clone());
@@ -175,21 +191,25 @@ async fn restore(
         author: Some(opening.resume.author()),
         extra: Extra::new(),
     };
-    let (lease, asked) = move_to_fork(opening.engine, lease, &restored.position).await?;
-    Ok((restored, lease, asked, Some(substituted.into())))
+    let claim = claim.move_to_fork(opening.engine, &restored.position).await?;
+    Ok((restored, claim, Some(substituted.into())))
 }
 
 /// The checks, and the records a run begins with.
 async fn prepare(
     opening: &Opening<'_>,
     restored: &Restored,
-    lease: &Lease,
+    claim: &Claim,
 ) -> Result<(Case, Vec<Record>, RunStarted, Ledger)> {
     let Opening { engine, executor, options, resume, .. } = opening;
     let state = &restored.state;
-    let mut records = Vec::from_iter(check_seen(opening, &restored.info, lease).await?);
+    let mut records = Vec::from_iter(check_seen(opening, &restored.info, &claim.lease).await?);
     check_executor(opening, restored)?;
-    let has_input = opening.has_input || has_queued(opening, restored).await?;
+    let inbox_taken = state.inbox_taken().max(claim.inbox_skipped);
+    if inbox_taken > state.inbox_taken() {
+        records.push(InboxTaken::new(inbox_taken).into());
+    }
+    let has_input = opening.has_input || has_queued(opening, restored, inbox_taken).await?;
     let case = validate(&Situation {
         session: opening.session,
         state,
@@ -254,12 +274,12 @@ fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
 
 /// Whether a message waits for a turn of its own. One that waits for an unfinished run to end is
 /// no new input to it.
-async fn has_queued(opening: &Opening<'_>, restored: &Restored) -> Result<bool> {
+async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq) -> Result<bool> {
     let state = &restored.state;
     if state.status().is_unfinished() && opening.executor.is_mid_turn(state) {
         return Ok(false);
     }
-    let unread = read_behind(opening.engine, opening.session, state.inbox_taken().0).await?;
+    let unread = read_behind(opening.engine, opening.session, taken.0).await?;
     let unread = unread.iter().any(|(_, record)| matches!(record, Record::InboxMessage(_)));
     Ok(unread || opening.executor.has_queued(state))
 }
@@ -322,14 +342,8 @@ fn raise(opening: &Opening<'_>, ledger: &mut Ledger) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-fn driver(
-    opening: &Opening<'_>,
-    restored: Restored,
-    lease: Lease,
-    asked: Instant,
-    started: &RunStarted,
-    ledger: Ledger,
-) -> Driver {
+fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &RunStarted, ledger: Ledger) -> Driver {
+    let Claim { lease, asked, inbox_skipped } = claim;
     let engine = opening.engine;
     let target = Target::new(lease.session.clone(), lease.branch.clone(), lease.head)
         .with_fence(lease.info.epoch)
@@ -337,7 +351,7 @@ fn driver(
     let writer = BranchWriter::new(engine.journal().clone(), target, WriterOptions::new(opening.options.durability));
     let live = engine.live(&lease.session);
     live.begin(writer.watermark());
-    let inbox_taken = restored.state.inbox_taken().0;
+    let inbox_taken = restored.state.inbox_taken().max(inbox_skipped).0;
     let core = Core {
         last_checkpoint: restored.state.checkpoint().cloned(),
         ledger_changed: !opening.resume.raise.is_empty(),

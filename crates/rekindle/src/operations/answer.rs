@@ -127,8 +127,7 @@ async fn give(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<
     if decided(&wait) {
         return Err(decided_before(&wait, &unread));
     }
-    let mut record = record(engine, answer);
-    name_what_was_shown(&wait, &mut record)?;
+    let record = record(engine, answer);
     check(&wait, &record, now)?;
     let mut after = wait;
     after.decisions.push(waits::decision(&record));
@@ -196,38 +195,11 @@ fn record(engine: &Engine, answer: &Answer) -> InboxAnswer {
     }
 }
 
-/// Once somebody has changed the arguments, an approval is for those: it must name their digest.
-/// The record says besides the digest of what was shown at first, by which a run recognises it.
-fn name_what_was_shown(wait: &WaitState, answer: &mut InboxAnswer) -> Result<()> {
-    let Some(changed) = wait.decisions.iter().rev().find(|decision| decision.arguments.is_some()) else {
-        return Ok(());
-    };
-    let shown = show::shown_digest(wait);
-    if answer.decision != Decision::Approve || wait.opened.kind != WaitKind::Approval {
-        return Ok(());
-    }
-    if answer.digest != shown {
-        let arguments = changed.arguments.as_ref().map(Json::to_string).unwrap_or_default();
-        let shown = shown.map(|shown| shown.to_string()).unwrap_or_default();
-        return Err(Error::invalid(format!(
-            "{} changed the arguments, and this approval is for others",
-            changed.author
-        ))
-        .hint(format!("look at {arguments} and approve digest {shown}, or reject the call")));
-    }
-    answer.extra.insert("agreed_to".into(), shown.map(|shown| shown.to_string()).into());
-    answer.digest = wait.opened.digest;
-    Ok(())
-}
-
 fn check(wait: &WaitState, answer: &InboxAnswer, now: Timestamp) -> Result<()> {
     let approves = wait.opened.kind == WaitKind::Approval && answer.decision == Decision::Approve;
     if answer.arguments.is_some() && !approves {
         return Err(Error::invalid("only an approval can change the arguments")
             .hint("approve with the arguments you want, or leave them out"));
-    }
-    if wait.opened.kind != WaitKind::Approval && answer.decision == Decision::Approve {
-        return Err(Error::invalid("this wait is not for an approval").hint("answer it with a value, or reject it"));
     }
     check_answer(wait, answer, now)
 }

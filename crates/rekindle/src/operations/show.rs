@@ -310,16 +310,10 @@ impl WaitView {
         Self {
             opened: wait.opened.clone(),
             decisions: wait.decisions.clone(),
-            approve_digest: shown_digest(wait),
+            approve_digest: crate::wait::shown_digest(wait),
             expired: wait.opened.expires_at.is_some_and(|at| at <= now),
         }
     }
-}
-
-/// The digest of the arguments as they are shown now.
-pub(super) fn shown_digest(wait: &WaitState) -> Option<Hash> {
-    let changed = wait.decisions.iter().rev().find_map(|decision| decision.arguments.as_ref());
-    changed.map_or(wait.opened.digest, |changed| crate::wait::digest(changed).ok())
 }
 
 impl EffectView {

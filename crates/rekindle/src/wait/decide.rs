@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use rekindle_core::record::{Decision, InboxAnswer, WaitDecision, WaitKind, WaitOpened};
-use rekindle_core::{Error, Json, Result, Timestamp, WaitState};
+use rekindle_core::{Error, Hash, Json, Result, Timestamp, WaitState};
 
 use crate::tool::Schema;
+use crate::wait::digest;
 
 /// What a wait came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,16 +49,37 @@ fn approval(opened: &WaitOpened, decisions: &[WaitDecision]) -> Option<Verdict> 
     if let Some(no) = decisions.iter().find(|decision| decision.decision == Decision::Reject) {
         return Some(Verdict::Rejected { reason: no.reason.clone() });
     }
-    // An edit starts the count again: what the others agreed to is not what will happen.
-    let agreed_to = decisions.iter().rev().find_map(|decision| decision.arguments.clone());
-    let edited_at = decisions.iter().rposition(|decision| decision.arguments.is_some()).unwrap_or(0);
-    let approvers: BTreeSet<&str> = decisions[edited_at.min(decisions.len())..]
-        .iter()
-        .filter(|decision| decision.decision == Decision::Approve)
-        .map(|decision| decision.author.as_str())
-        .collect();
+    let (edited, approvers) = agreed(opened, decisions);
     let enough = u32::try_from(approvers.len()).unwrap_or(u32::MAX) >= opened.approvals;
-    enough.then_some(Verdict::Approved { arguments: agreed_to })
+    enough.then(|| Verdict::Approved { arguments: edited.cloned() })
+}
+
+/// What is agreed to, if it is not what was shown at first, and by whom. An edit starts the count
+/// again: what the others agreed to is not what will happen.
+fn agreed<'a>(opened: &WaitOpened, decisions: &'a [WaitDecision]) -> (Option<&'a Json>, BTreeSet<&'a str>) {
+    let mut shown = opened.digest;
+    let mut edited = None;
+    let mut approvers = BTreeSet::new();
+    for decision in decisions.iter().filter(|decision| decision.decision == Decision::Approve) {
+        if let Some(arguments) = &decision.arguments {
+            let wanted = digest(arguments).ok();
+            if wanted != shown {
+                approvers.clear();
+            }
+            (shown, edited) = (wanted, Some(arguments));
+        }
+        approvers.insert(decision.author.as_str());
+    }
+    (edited, approvers)
+}
+
+/// The digest of what an approval is for now: of the arguments shown or, once somebody edited
+/// them, of those.
+pub(crate) fn shown_digest(wait: &WaitState) -> Option<Hash> {
+    match agreed(&wait.opened, &wait.decisions).0 {
+        Some(edited) => digest(edited).ok(),
+        None => wait.opened.digest,
+    }
 }
 
 fn on_expiry(opened: &WaitOpened) -> Verdict {
@@ -83,10 +105,14 @@ pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, now: Timestam
         (WaitKind::Approval, Decision::Answer) => {
             return Err(Error::invalid("this wait is for an approval: approve or reject it"));
         }
-        (WaitKind::Approval, Decision::Approve) if answer.digest != opened.digest => {
-            let shown = opened.digest.map(|digest| digest.to_string()).unwrap_or_default();
-            return Err(Error::invalid("the approval is not for the arguments that are shown")
-                .hint(format!("look at the arguments again and approve digest {shown}")));
+        (WaitKind::Approval, Decision::Approve) if answer.digest != shown_digest(wait) => {
+            let shown = shown_digest(wait).map(|digest| digest.to_string()).unwrap_or_default();
+            return Err(Error::invalid("the approval is not for the arguments that are shown").hint(format!(
+                "look at the arguments again, somebody may have edited them, and approve digest {shown}"
+            )));
+        }
+        (WaitKind::Question | WaitKind::Signal, Decision::Approve) => {
+            return Err(Error::invalid("this wait is not for an approval").hint("answer it with a value, or reject it"));
         }
         (WaitKind::Question | WaitKind::Signal, Decision::Answer) => {
             if let Some(schema) = &opened.schema {
@@ -105,7 +131,7 @@ pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, now: Timestam
 #[cfg(test)]
 mod tests {
     use rekindle_core::record::Extra;
-    use rekindle_core::{Hash, MessageId, WaitId};
+    use rekindle_core::{MessageId, WaitId};
 
     use super::*;
     use crate::wait::WaitSpec;
@@ -152,9 +178,11 @@ mod tests {
     #[test]
     fn an_edit_needs_everybody_to_agree_again() {
         let edit = by("b", Decision::Approve, Some("{}"));
-        let approved = Some(Verdict::Approved { arguments: Some(Json::parse("{}").unwrap()) });
+        let approved_as = |text: &str| Some(Verdict::Approved { arguments: Some(Json::parse(text).unwrap()) });
+        let approved = approved_as("{}");
         check(approval_of(2), &[by("a", Decision::Approve, None), edit.clone()], 1, None);
-        check(approval_of(2), &[edit, by("a", Decision::Approve, None)], 1, approved);
+        check(approval_of(2), &[edit.clone(), by("a", Decision::Approve, None)], 1, approved.clone());
+        check(approval_of(2), &[edit, by("a", Decision::Approve, Some("{ }"))], 1, approved_as("{ }"));
     }
 
     #[test]
@@ -194,9 +222,14 @@ mod tests {
         assert_eq!(code(&approval, &answer(Decision::Approve, "1", Some(Hash::of(b"x"))), 1), Some("RK0001"));
         assert_eq!(code(&approval, &answer(Decision::Approve, "1", None), 1), Some("RK0001"));
         assert_eq!(code(&approval, &answer(Decision::Answer, "1", digest), 1), Some("RK0001"));
+        // After an edit, only what was edited can be approved.
+        let edited = WaitState { decisions: vec![by("b", Decision::Approve, Some("{}"))], ..approval.clone() };
+        assert_eq!(code(&edited, &answer(Decision::Approve, "1", digest), 1), Some("RK0001"));
+        assert_eq!(code(&edited, &answer(Decision::Approve, "1", shown_digest(&edited)), 1), None);
         let question = wait(WaitSpec::question("?").with_schema(Json::parse(r#"{"type":"integer"}"#).unwrap()));
         assert_eq!(code(&question, &answer(Decision::Answer, "1", None), 1), None);
         assert_eq!(code(&question, &answer(Decision::Answer, "\"x\"", None), 1), Some("RK0001"));
+        assert_eq!(code(&question, &answer(Decision::Approve, "1", None), 1), Some("RK0001"));
         let short = wait(WaitSpec::question("?").expiring(std::time::Duration::from_micros(5), None));
         assert_eq!(code(&short, &answer(Decision::Answer, "1", None), 5), Some("RK0020"));
     }

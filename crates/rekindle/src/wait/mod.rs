@@ -9,7 +9,7 @@ use rekindle_core::record::{WaitKind, WaitOpened};
 use rekindle_core::{Hash, Json, Result, Timestamp, WaitId};
 
 pub use decide::Verdict;
-pub(crate) use decide::{check_answer, verdict};
+pub(crate) use decide::{check_answer, shown_digest, verdict};
 
 /// What to wait for.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Pausing, stopping, cancelling: from the handle and from other processes.
 
-use rekindle::record::{Command, InboxMode, InDoubtPolicy, RunOutcome, WaitKind};
+use rekindle::record::{Command, InDoubtPolicy, InboxMode, RunOutcome, WaitKind};
 use rekindle::tool::ToolError;
 use rekindle::{Agent, Record, RunId, Status};
 use rekindle_models::Script;
@@ -198,7 +198,8 @@ async fn a_command_for_another_run_is_passed_over() {
     let run = agent.run("go", &rig.session).await.unwrap();
     held.began().await;
     let other = Some(RunId::new("run_other").unwrap());
-    let commands = [Command::Pause, Command::Cancel, Command::Interrupt].map(|command| rig.command(command, other.clone()));
+    let commands =
+        [Command::Pause, Command::Cancel, Command::Interrupt].map(|command| rig.command(command, other.clone()));
     // They arrive together: once the message has had its effect, the commands were seen too.
     rig.send(&[&commands[..], &[rig.message(InboxMode::Interrupt, "look here")]].concat()).await;
     let report = run.report().await.unwrap();

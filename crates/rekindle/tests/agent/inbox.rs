@@ -65,9 +65,8 @@ async fn an_interrupting_message_stops_the_tool_and_the_model_hears_of_both() {
         let rig = Rig::memory().await;
         let held = Held::default();
         let script = Script::new("m").call("slow", of("a")).text("sorry");
-        let (agent, spy) = agent(script, |builder| {
-            builder.tool(if writes { held.tool("slow").writes() } else { held.tool("slow") })
-        });
+        let (agent, spy) =
+            agent(script, |builder| builder.tool(if writes { held.tool("slow").writes() } else { held.tool("slow") }));
         let run = agent.run("go", &rig.session).await.unwrap();
         held.began().await;
         rig.send(&[rig.message(InboxMode::Interrupt, "never mind")]).await;

@@ -130,8 +130,7 @@ impl Rig {
     /// Answers the only open wait with a value.
     pub async fn answer_with(&self, value: Value) {
         let wait = self.wait().await;
-        let answer =
-            InboxAnswer { value: Some(Json::from(value)), ..self.answer(&wait, Decision::Answer, "maria") };
+        let answer = InboxAnswer { value: Some(Json::from(value)), ..self.answer(&wait, Decision::Answer, "maria") };
         self.send(&[answer.into()]).await;
     }
 

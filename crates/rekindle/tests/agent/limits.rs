@@ -221,10 +221,8 @@ async fn a_model_that_repeats_itself_is_stopped() {
         counted.fetch_add(1, Ordering::SeqCst);
         async move { Ok::<_, ToolError>(of.what) }
     });
-    let script = Script::new("m")
-        .turn(Turn::text("after").when_last_contains("next"))
-        .call("again", of("a"))
-        .repeating_last();
+    let script =
+        Script::new("m").turn(Turn::text("after").when_last_contains("next")).call("again", of("a")).repeating_last();
     let (agent, spy) = agent(script, |builder| builder.tool(again).same_call_limit(3));
     let error = agent.run_once("go", &rig.session).await.unwrap_err();
     assert_eq!(error.code(), "RK0025");
@@ -257,7 +255,10 @@ async fn a_cut_stream_is_asked_for_again_and_its_pieces_are_no_answer() {
     let rig = Rig::memory().await;
     let whole = "the whole answer";
     // A little time between the pieces: what comes at once with the failure is not kept.
-    let cut = Turn::text(whole).streamed(4).with_chunk_delay(Duration::from_millis(1)).failing_after(2, ModelError::passing("the line went dead"));
+    let cut = Turn::text(whole)
+        .streamed(4)
+        .with_chunk_delay(Duration::from_millis(1))
+        .failing_after(2, ModelError::passing("the line went dead"));
     let (agent, spy) =
         agent(Script::new("m").turn(cut).text("after"), |builder| builder.partials(1, Duration::from_secs(60)));
     assert_eq!(agent.run_once("go", &rig.session).await.unwrap().text(), whole);
@@ -265,7 +266,8 @@ async fn a_cut_stream_is_asked_for_again_and_its_pieces_are_no_answer() {
     assert_eq!(spy.count(), 2);
     let records = rig.records().await;
     let partials = |attempt| {
-        let partials = records.iter().filter(move |record| matches!(record, Record::EffectPartial(p) if p.attempt == attempt));
+        let partials =
+            records.iter().filter(move |record| matches!(record, Record::EffectPartial(p) if p.attempt == attempt));
         partials.count()
     };
     assert!(partials(1) > 0, "what was said before the cut was kept");
@@ -340,11 +342,8 @@ async fn five_failing_steps_in_a_row_fail_the_run() {
 async fn one_call_that_succeeds_ends_the_row_of_failures() {
     let rig = Rig::memory().await;
     let bad = |n: u32| Call::new("bad", of(&n.to_string()));
-    let script = Script::new("m")
-        .calls([bad(1)])
-        .calls([bad(2), Call::new("echo", of("fine"))])
-        .calls([bad(3)])
-        .text("done");
+    let script =
+        Script::new("m").calls([bad(1)]).calls([bad(2), Call::new("echo", of("fine"))]).calls([bad(3)]).text("done");
     let tool = tool("bad", "Fails.", async |_, of: Of| Err::<(), _>(ToolError::failed(of.what)));
     let (agent, _) = agent(script, |builder| builder.tool(tool).tool(echo()).failure_limit(2));
     assert_eq!(agent.run_once("go", &rig.session).await.unwrap().text(), "done");

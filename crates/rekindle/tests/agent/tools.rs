@@ -85,7 +85,10 @@ async fn a_sequential_call_waits_for_those_before_it_and_holds_up_those_after_it
     let rig = Rig::memory().await;
     let log = Log::default();
     let script = Script::new("m")
-        .calls([("any", "1"), ("any", "2"), ("one", "3"), ("one", "4"), ("any", "5")].map(|(name, what)| Call::new(name, of(what))))
+        .calls(
+            [("any", "1"), ("any", "2"), ("one", "3"), ("one", "4"), ("any", "5")]
+                .map(|(name, what)| Call::new(name, of(what))),
+        )
         .text("done");
     let (agent, _) = agent(script, |builder| builder.tool(noted(&log, "any")).tool(noted(&log, "one").sequential()));
     agent.run_once("go", &rig.session).await.unwrap();
@@ -166,8 +169,7 @@ fn flaky(log: &Log) -> FnTool<Of> {
 async fn tries_are_recorded_and_share_one_key() {
     let rig = Rig::memory().await;
     let log = Log::default();
-    let (agent, _) =
-        agent(Script::new("m").call("flaky", of("a")).text("done"), |builder| builder.tool(flaky(&log)));
+    let (agent, _) = agent(Script::new("m").call("flaky", of("a")).text("done"), |builder| builder.tool(flaky(&log)));
     agent.run_once("go", &rig.session).await.unwrap();
     assert_eq!(log.lines().len(), 3);
     assert_eq!(log.lines().iter().collect::<BTreeSet<_>>().len(), 1, "{:?}", log.lines());
@@ -176,7 +178,9 @@ async fn tries_are_recorded_and_share_one_key() {
     assert_eq!(intents.iter().map(|intent| intent.attempt).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(intents.iter().all(|intent| intent.idempotency_key == log.lines()[0]));
     let outcomes = records.iter().filter_map(|record| match record {
-        Record::EffectOutcome(outcome) if outcome.effect == intents[0].effect => Some((outcome.attempt, outcome.status)),
+        Record::EffectOutcome(outcome) if outcome.effect == intents[0].effect => {
+            Some((outcome.attempt, outcome.status))
+        }
         _ => None,
     });
     let expected = [(1, OutcomeStatus::InfraError), (2, OutcomeStatus::InfraError), (3, OutcomeStatus::Ok)];
@@ -248,9 +252,8 @@ async fn memory_is_set_by_tools_and_people_and_read_by_tools() {
     let remember = tool("remember", "Remembers.", async |_, of: Of| {
         Ok::<_, ToolError>(ToolOutput::json(Json::null()).and_remember("colour", Json::from(of.what.as_str())))
     });
-    let recall = tool("recall", "Recalls.", async |call: ToolContext, of: Of| {
-        Ok::<_, ToolError>(call.memory(&of.what).await)
-    });
+    let recall =
+        tool("recall", "Recalls.", async |call: ToolContext, of: Of| Ok::<_, ToolError>(call.memory(&of.what).await));
     let script = Script::new("m")
         .call("remember", of("blue"))
         .call("recall", of("colour"))
@@ -331,9 +334,9 @@ fn deadly(log: &Log, plan: &Arc<FaultPlan>, name: &'static str) -> FnTool<Of> {
         async move {
             let journal = call.engine().journal();
             let records = crate::support::records(call.engine(), call.session(), &rekindle::BranchId::main()).await;
-            let tools = records.iter().filter(|(_, record)| {
-                matches!(record, Record::EffectIntent(intent) if intent.kind == EffectKind::Tool)
-            });
+            let tools = records.iter().filter(
+                |(_, record)| matches!(record, Record::EffectIntent(intent) if intent.kind == EffectKind::Tool),
+            );
             log.say(format!("{name} {} {}", of.what, tools.count()));
             if name == "b" && log.lines().len() == 2 {
                 plan.fail_from(0, Fault::Unreachable);

@@ -223,8 +223,7 @@ async fn an_approval_nobody_gives_expires_with_its_default() {
 async fn an_answer_after_the_expiry_is_ignored() {
     let rig = Rig::memory().await;
     let calls = Calls::default();
-    let (agent, _) =
-        paying(&calls, Approval { expires_after: Some(Duration::from_secs(60)), ..Approval::default() });
+    let (agent, _) = paying(&calls, Approval { expires_after: Some(Duration::from_secs(60)), ..Approval::default() });
     up_to_the_wait(&agent, &rig).await;
     rig.world.clock.advance(Duration::from_secs(61));
     decide(&rig, "maria", |_| {}).await;
@@ -237,8 +236,7 @@ async fn an_answer_after_the_expiry_is_ignored() {
 async fn an_answer_given_in_time_counts_although_nobody_ran_until_later() {
     let rig = Rig::memory().await;
     let calls = Calls::default();
-    let (agent, _) =
-        paying(&calls, Approval { expires_after: Some(Duration::from_secs(60)), ..Approval::default() });
+    let (agent, _) = paying(&calls, Approval { expires_after: Some(Duration::from_secs(60)), ..Approval::default() });
     up_to_the_wait(&agent, &rig).await;
     rig.world.clock.advance(Duration::from_secs(59));
     decide(&rig, "maria", |_| {}).await;

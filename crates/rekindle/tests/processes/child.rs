@@ -156,6 +156,10 @@ impl Process {
 }
 
 fn say(line: &str) {
+    // An agent of the test process itself has nobody to talk to.
+    if std::env::var_os(ORDER).is_none() {
+        return;
+    }
     std::io::stdout().lock().write_all(format!("{MARK}{line}\n").as_bytes()).unwrap();
 }
 
@@ -210,7 +214,7 @@ async fn run(order: &Order, orders: &mut mpsc::UnboundedReceiver<String>) -> Res
 }
 
 /// The agent every process has: tools of each policy, which write what they do to the ledger.
-fn agent(order: &Order) -> Agent {
+pub fn agent(order: &Order) -> Agent {
     let model = ScriptedModel::new(order.script.clone()).with_ledger(order.directory.join("ledger"));
     Agent::builder("worker", Telling(model))
         .durability(order.durability)
@@ -236,7 +240,12 @@ fn takes(order: &Order, name: &'static str, time: Duration) -> FnTool<Of> {
         async move {
             say(&format!("begin {name} {}", of.what));
             ledger.write(&format!("begin {process} {name} {}", of.what));
-            tokio::time::sleep(time).await;
+            if !time.is_zero() {
+                // Whatever was written before it began is on disk by the time it is halfway.
+                tokio::time::sleep(time / 2).await;
+                say(&format!("amid {name} {}", of.what));
+                tokio::time::sleep(time / 2).await;
+            }
             let line = format!("{name} {} {}", of.what, call.idempotency_key());
             ledger.write(&line);
             say(&line);
@@ -248,7 +257,7 @@ fn takes(order: &Order, name: &'static str, time: Duration) -> FnTool<Of> {
 /// It can be found out whether it happened.
 fn email(order: &Order) -> FnTool<Of> {
     let ledger = order.ledger();
-    takes(order, "email", Duration::from_millis(2)).writes().check(move |call, of: Of| {
+    takes(order, "email", Duration::ZERO).writes().check(move |call, of: Of| {
         let happened = ledger.count(&format!("email {} {}", of.what, call.idempotency_key())) > 0;
         let result = Json::from(format!("email {}", of.what).as_str());
         async move { Ok(if happened { Checked::Happened(result) } else { Checked::DidNotHappen }) }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use rekindle::record::{Durability, RunOutcome};
-use rekindle::{BranchId, Record, RunId, Seq};
+use rekindle::{BranchId, Record, ResumeOptions, RunId, Seq};
 use rekindle_models::{Call, Script};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::child::{Order, Process, SESSION, engine, ledger};
+use crate::child::{Order, Process, SESSION, agent, engine, ledger};
 use crate::killed::{Unbroken, script};
 use crate::support::{messages, records};
 
@@ -71,6 +71,24 @@ fn begun_by(directory: &Path, name: &str) -> Vec<String> {
     ledger(directory).lines().into_iter().filter(|line| line.starts_with(&prefix)).collect()
 }
 
+/// A process that was frozen right after it said `line`, in a directory of its own. A process that
+/// holds the lock of the database while it is frozen keeps everybody out, so that nobody can take
+/// over: then another one is tried.
+async fn frozen(order: &Order, line: &str) -> (TempDir, Order, Process) {
+    for _ in 0..5 {
+        let directory = TempDir::new().unwrap();
+        let order = Order { directory: directory.path().into(), ..order.clone() };
+        let mut process = order.start();
+        process.wait_for(line);
+        process.signal("STOP");
+        if engine(directory.path()).create("can anybody write?").await.is_ok() {
+            return (directory, order, process);
+        }
+        process.kill();
+    }
+    panic!("it always froze while it wrote");
+}
+
 /// The frozen process wakes up, and must find out before it does anything.
 fn wakes_up_fenced(process: Process, context: &str) {
     process.signal("CONT");
@@ -116,19 +134,19 @@ fn moments() -> [(&'static str, &'static str, Script); 4] {
     );
     [
         // The model is asked next.
-        ("in a reading tool", "begin long", then(Script::new("m").calls([Call::new("long", of("a"))]))),
+        ("in a reading tool", "amid long", then(Script::new("m").calls([Call::new("long", of("a"))]))),
         // Tools that need no barrier are next.
         ("in the model", "asked", then(slow_model)),
         // A tool of the same step is next, one that needs no barrier.
         (
             "between two tools of a step",
-            "begin lengthy a",
+            "amid lengthy a",
             then(Script::new("m").calls([Call::new("lengthy", of("a")), Call::new("lengthy", of("b"))])),
         ),
         // A writing tool of the same step is next.
         (
             "before a writing tool of the step",
-            "begin lengthy a",
+            "amid lengthy a",
             then(Script::new("m").calls([Call::new("lengthy", of("a")), Call::new("append", of("b"))])),
         ),
     ]
@@ -139,16 +157,10 @@ async fn a_process_frozen_past_its_lease_can_do_nothing_after_another_took_over(
     for durability in BOTH {
         for (place, line, script) in moments() {
             let context = format!("{durability:?}, frozen {place}");
-            let directory = TempDir::new().unwrap();
-            let order = |name: &str| Order {
-                durability,
-                lease: Duration::from_millis(250),
-                ..Order::new(directory.path(), name, script.clone())
-            };
-            let mut frozen = order("frozen").start();
-            frozen.wait_for(line);
-            frozen.signal("STOP");
-            let successor = Order { patience: Duration::from_secs(20), ..order("successor") };
+            let lease = Duration::from_millis(500);
+            let order = Order { durability, lease, ..Order::new(Path::new(""), "frozen", script.clone()) };
+            let (directory, order, frozen) = frozen(&order, line).await;
+            let successor = Order { name: "successor".into(), patience: Duration::from_secs(20), ..order };
             let (_, end) = successor.start().end();
             assert_eq!(end.outcome, Some(RunOutcome::Succeeded), "{context}: {end:?}");
             let before = (stored(directory.path()).await, begun_by(directory.path(), "frozen"));
@@ -167,21 +179,15 @@ async fn a_process_frozen_past_its_lease_finds_out_even_if_nobody_took_over() {
     for durability in BOTH {
         for (place, line, script) in moments() {
             let context = format!("{durability:?}, frozen {place}, and nobody took over");
-            let directory = TempDir::new().unwrap();
-            let order = |name: &str| Order {
-                durability,
-                lease: Duration::from_millis(250),
-                ..Order::new(directory.path(), name, script.clone())
-            };
-            let mut frozen = order("frozen").start();
-            frozen.wait_for(line);
-            frozen.signal("STOP");
+            let lease = Duration::from_millis(500);
+            let order = Order { durability, lease, ..Order::new(Path::new(""), "frozen", script.clone()) };
+            let (directory, order, frozen) = frozen(&order, line).await;
             lease_expired(directory.path()).await;
             let before = stored(directory.path()).await;
             wakes_up_fenced(frozen, &context);
             assert_eq!(stored(directory.path()).await, before, "{context}");
             // It is nobody's now, and anybody can go on at once.
-            let (_, end) = order("successor").start().end();
+            let (_, end) = Order { name: "successor".into(), ..order }.start().end();
             assert_eq!(end.outcome, Some(RunOutcome::Succeeded), "{context}: {end:?}");
             let records = stored(directory.path()).await;
             check_only_the_last_writes(&records, &context);
@@ -211,4 +217,44 @@ async fn a_process_whose_session_is_taken_over_while_it_works_is_fenced_out() {
             assert_eq!(messages(&engine, &engine.key(SESSION).unwrap()).await, unbroken.messages, "{context}");
         }
     }
+}
+
+#[tokio::test]
+async fn of_processes_that_take_over_at_once_the_last_one_runs_and_the_others_are_fenced_out() {
+    let unbroken = Unbroken::new(Durability::Async).await;
+    for round in 0..3 {
+        let directory = TempDir::new().unwrap();
+        let order = |name: &str| Order { gated: true, take_over: true, ..Order::new(directory.path(), name, script()) };
+        let mut old = Order { gated: false, ..order("old") }.start();
+        old.wait_for("begin slow z");
+        let mut heirs = ["anna", "bert"].map(|name| order(name).start());
+        heirs.iter_mut().for_each(|heir| drop(heir.wait_for("ready")));
+        heirs.iter_mut().for_each(|heir| heir.tell("go"));
+        let mut ends = vec![old.end().1];
+        ends.extend(heirs.map(|heir| heir.end().1));
+        let done = ends.iter().filter(|end| end.outcome == Some(RunOutcome::Succeeded)).count();
+        let fenced = ends.iter().filter(|end| end.code.as_deref() == Some("RK0006")).count();
+        let context = format!("round {round}: {ends:?}");
+        assert_eq!((done, fenced), (1, 2), "{context}");
+        check_only_the_last_writes(&stored(directory.path()).await, &context);
+        let engine = engine(directory.path());
+        assert_eq!(messages(&engine, &engine.key(SESSION).unwrap()).await, unbroken.messages, "{context}");
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_a_run_that_lost_its_session_end() {
+    let directory = TempDir::new().unwrap();
+    let order = Order { lease: Duration::from_millis(200), ..Order::new(directory.path(), "old", script()) };
+    let engine = order.engine();
+    let session = engine.create(SESSION).await.unwrap();
+    let mut old = agent(&order).run("go", &session).await.unwrap();
+    assert!(old.next_event().await.unwrap().is_some());
+    let heir = Order { name: "new".into(), ..order.clone() };
+    let session = heir.engine().open_session(SESSION).await.unwrap();
+    let new = agent(&heir).resume_with(&session, ResumeOptions::new("new").take_over()).await.unwrap();
+    let read = async { while old.next_event().await.unwrap().is_some() {} };
+    tokio::time::timeout(Duration::from_secs(20), read).await.expect("nothing more will come, and it says so");
+    assert_eq!(old.report().await.unwrap_err().code(), "RK0006");
+    assert_eq!(new.report().await.unwrap().outcome, RunOutcome::Succeeded);
 }

@@ -10,7 +10,8 @@ use rekindle::record::{Durability, Extra, RunOutcome};
 use rekindle::reduction::Reduction;
 use rekindle::tool::{FnTool, ToolError, tool};
 use rekindle::{
-    Agent, AgentBuilder, Engine, Error, Frequency, Head, Json, LogName, Message, Record, RunReport, Session, SessionKey, Target,
+    Agent, AgentBuilder, Engine, Error, Frequency, Head, Json, LogName, Message, Record, RunReport, Session,
+    SessionKey, Target,
 };
 use rekindle_models::{Script, ScriptedModel};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};

@@ -9,11 +9,7 @@ use crate::support::{Kind, World, messages, state};
 
 /// Each policy with the most messages it sends of the histories here.
 fn policies() -> [(Reduction, usize); 3] {
-    [
-        (Reduction::KeepLast(10), 11),
-        (Reduction::TokenBudget(150), 15),
-        (Reduction::Summarise(Summarise::new(10)), 21),
-    ]
+    [(Reduction::KeepLast(10), 11), (Reduction::TokenBudget(150), 15), (Reduction::Summarise(Summarise::new(10)), 21)]
 }
 
 /// Every view is reduced, whole, and ends with the last message there was.
@@ -95,7 +91,8 @@ async fn many_iterations_with_calls_are_each_sent_a_reduced_view() {
 
 #[tokio::test]
 async fn calls_and_results_are_never_split_by_reduction() {
-    for reduction in [Reduction::KeepLast(1), Reduction::KeepLast(2), Reduction::KeepLast(3), Reduction::TokenBudget(1)] {
+    for reduction in [Reduction::KeepLast(1), Reduction::KeepLast(2), Reduction::KeepLast(3), Reduction::TokenBudget(1)]
+    {
         let context = reduction.describe();
         let world = World::new(Kind::Memory);
         let session = with_history(&world.engine(), 100).await;

@@ -6,12 +6,10 @@ use async_trait::async_trait;
 use rekindle::message::{Role, ToolCall};
 use rekindle::middleware::{Gate, Middleware, MiddlewareState, StateSpec, Verdict};
 use rekindle::model::ModelRequest;
-use rekindle::record::{
-    Checkpoint, CheckpointSource, CheckpointTrigger, CheckpointType, LogAppend, RunOutcome, Usage,
-};
+use rekindle::record::{Checkpoint, CheckpointSource, CheckpointTrigger, CheckpointType, LogAppend, RunOutcome, Usage};
 use rekindle::tool::{ToolError, ToolGroup, ToolOutput, tool};
 use rekindle::{
-    Agent, Budget, Budgets, CheckpointId, ErrorKind, Frequency, Json, Message, Record, ResumeOptions, Result, Status,
+    Agent, Budget, Budgets, CheckpointId, ErrorKind, Frequency, Json, Message, Record, Result, ResumeOptions, Status,
 };
 use rekindle_models::{Call, Script, ScriptedModel, Turn};
 use serde_json::{Value, json};
@@ -66,8 +64,8 @@ async fn agent_loop_state_serialize_produces_valid_json() {
 
 /// Something of everything a loop remembers.
 fn rich(life: &Life, script: Script) -> Agent {
-    let files = ToolGroup::new("files", "Files.")
-        .tool(tool("list", "Lists.", async |_, of: Of| Ok::<_, ToolError>(of.what)));
+    let files =
+        ToolGroup::new("files", "Files.").tool(tool("list", "Lists.", async |_, of: Of| Ok::<_, ToolError>(of.what)));
     agent(life, script)
         .tool(tool("broken", "Fails.", async |_, _: Of| Err::<(), _>(ToolError::failed("no"))))
         .tool(tool("stop", "Ends the turn.", async |_, of: Of| {
@@ -176,7 +174,9 @@ async fn agent_loop_state_deserialize_newer_version_throws_version_exception() {
         append(&engine, &session, &[newer]).await;
         let handle = engine.open_session("s").await.unwrap();
         let agent = agent(&Life::immortal(), script()).build().unwrap();
-        for error in [engine.journal().load(&session, None).await.unwrap_err(), agent.resume(&handle).await.unwrap_err()] {
+        for error in
+            [engine.journal().load(&session, None).await.unwrap_err(), agent.resume(&handle).await.unwrap_err()]
+        {
             let ErrorKind::VersionTooNew { what, found: 7, supported: 1 } = error.kind() else { panic!("{error:?}") };
             assert!(what.contains("register_set"), "{error}");
             assert!(error.to_string().contains('7') && error.to_string().contains('1'), "{error}");
@@ -249,7 +249,8 @@ async fn agent_loop_state_validate_consistency_mismatched_message_count_throws_s
         let error = agent.resume_with(&handle, ResumeOptions::new("maria").seen(seen)).await.unwrap_err();
         assert_eq!(error.code(), "RK0008", "{error}");
         assert!(error.message().contains("1 records were appended behind"), "{error}");
-        let heads = |branches: Vec<rekindle::BranchInfo>| branches.into_iter().map(|info| info.head).collect::<Vec<_>>();
+        let heads =
+            |branches: Vec<rekindle::BranchInfo>| branches.into_iter().map(|info| info.head).collect::<Vec<_>>();
         assert_eq!(heads(handle.info().await.unwrap().branches), heads(before), "nothing was recorded");
         assert!(handle.info().await.unwrap().live_lease().is_none());
     }

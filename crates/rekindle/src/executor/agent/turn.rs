@@ -241,16 +241,7 @@ impl<'a> Turn<'a> {
 fn inbox_log(state: &State, log: &str, taken: usize) -> Result<Vec<Message>> {
     let log = LogName::new(log)?;
     let items = state.log(&log).get(taken..).unwrap_or_default();
-    Ok(items.iter().map(inbox_message).collect())
-}
-
-/// A message as somebody put it into the inbox: a stored message, or anything else as text.
-fn inbox_message(content: &Json) -> Message {
-    if let Ok(message) = Message::from_json(content) {
-        return message;
-    }
-    let text = content.decode::<String>().unwrap_or_else(|_| content.as_str().to_owned());
-    Message::user(text)
+    items.iter().map(Message::from_json).collect()
 }
 
 fn last_answer(state: &State) -> Result<Option<Message>> {
