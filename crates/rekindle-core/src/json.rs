@@ -60,6 +60,11 @@ impl Json {
             .map_err(|error| Error::invalid("the stored value does not have the expected shape").because(error))
     }
 
+    /// How deeply arrays and objects nest in it.
+    pub fn depth(&self) -> usize {
+        depth(self.as_str().as_bytes())
+    }
+
     /// Whether both share one text; a cheap sufficient test of equality.
     pub fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

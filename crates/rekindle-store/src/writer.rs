@@ -107,7 +107,7 @@ impl BranchWriter {
     /// Commits a batch and returns where it ends. When that is on disk depends on the mode.
     pub async fn commit(&mut self, records: &[Record]) -> Result<Head> {
         self.make_room().await?;
-        let head = self.enqueue(records)?;
+        let head = self.push(records)?;
         match self.options.durability {
             Durability::Sync => self.shared.write_wanted(1).await,
             Durability::Async => self.shared.work.notify_one(),
@@ -181,18 +181,30 @@ impl BranchWriter {
         Ok(head)
     }
 
-    /// Commits a batch to the queue alone, although the writer has failed, if there is room: it is
-    /// written after [`BranchWriter::retry`].
-    pub fn hold(&mut self, records: &[Record]) -> Result<Head> {
-        let (batches, bytes) = self.backlog();
-        if bytes >= self.options.queue_bytes || batches >= self.options.queue_batches {
-            let message = format!("{batches} batches wait for the store and there is no room for more");
-            return Err(Error::new(ErrorKind::PersistFailed, message).during("commit"));
-        }
-        self.enqueue(records)
+    /// Commits a batch to the queue alone, whether or not there is room and even after a failure.
+    /// Never waits, so nothing can be lost on the way; [`BranchWriter::settle`] does the rest.
+    pub fn enqueue(&mut self, records: &[Record]) -> Result<Head> {
+        self.push(records)
     }
 
-    fn enqueue(&self, records: &[Record]) -> Result<Head> {
+    /// Brings what is in the queue as far as the mode says: to disk (`sync`), on its way (`async`),
+    /// or nowhere yet (`exit`); and waits until the queue has room again.
+    pub async fn settle(&mut self) -> Result<()> {
+        match self.options.durability {
+            Durability::Sync => self.shared.write_wanted(1).await,
+            Durability::Async => self.shared.work.notify_one(),
+            Durability::Exit => {}
+        }
+        self.make_room().await
+    }
+
+    /// Whether more waits in the queue than it is meant to hold.
+    pub fn is_full(&self) -> bool {
+        let (batches, bytes) = self.backlog();
+        bytes >= self.options.queue_bytes || batches >= self.options.queue_batches
+    }
+
+    fn push(&self, records: &[Record]) -> Result<Head> {
         let mut queue = self.shared.queue();
         let append = self.shared.journal.prepare(&queue.target, records)?;
         queue.target.expected = append.head();

@@ -4,13 +4,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use rekindle_core::{BranchId, Entry, Error, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey, Timestamp};
 use rekindle_store::Watermark;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio_util::sync::CancellationToken;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Live};
 use crate::engine::Engine;
 
 /// How many batches are read at once.
@@ -90,7 +92,11 @@ pub struct Events {
     live: Receiver<LiveEvent>,
     watermark: Option<Watermark>,
     until: Option<RunId>,
+    /// Fires when the run's task is over, even if it could not say so any more.
+    over: Option<CancellationToken>,
     ended: bool,
+    /// Kept, so that a run that begins later is heard too.
+    alive: Arc<Live>,
 }
 
 struct Stretch {
@@ -102,10 +108,12 @@ struct Stretch {
 
 impl Events {
     /// The events of a run that is about to begin.
-    pub(crate) fn of_run(driver: &Driver, behind: Seq) -> Self {
+    pub(crate) fn of_run(driver: &Driver, behind: Seq, over: CancellationToken) -> Self {
         let position = driver.first_unread(behind);
         let stretch = Stretch { branch: position.branch, next: position.seq.next(), through: None };
-        Self::new(driver.engine(), driver.session(), VecDeque::from([stretch]), Some(driver.run().clone()))
+        let events =
+            Self::new(driver.engine(), driver.session(), VecDeque::from([stretch]), Some(driver.run().clone()));
+        Self { over: Some(over), ..events }
     }
 
     /// Everything that happens behind `position`: first what is stored, then what is done. Ends
@@ -117,17 +125,19 @@ impl Events {
     }
 
     fn new(engine: &Engine, session: &SessionKey, stretches: VecDeque<Stretch>, until: Option<RunId>) -> Self {
-        let live = engine.live(session);
+        let alive = engine.live(session);
         Self {
             engine: engine.clone(),
             session: session.clone(),
             stretches,
             buffer: VecDeque::new(),
             said: VecDeque::new(),
-            live: live.listen(),
-            watermark: live.watermark(),
+            live: alive.listen(),
+            watermark: None,
             until,
+            over: None,
             ended: false,
+            alive,
         }
     }
 
@@ -141,8 +151,11 @@ impl Events {
             if self.ended {
                 return Ok(None);
             }
+            let over = self.over.as_ref().is_some_and(CancellationToken::is_cancelled);
             if !self.read_more().await? {
-                let said = self.wait().await;
+                // Over before the last look: there is no more.
+                self.ended |= over;
+                let said = if over { None } else { self.wait().await };
                 self.said.extend(said);
             }
         }
@@ -219,10 +232,12 @@ impl Events {
 
     /// Waits until there may be more to read, or something is said.
     async fn wait(&mut self) -> Option<LiveEvent> {
+        let Some(stretch) = self.stretches.front() else { return None };
+        let next = stretch.next;
         if self.watermark.is_none() {
-            self.watermark = self.engine.live(&self.session).watermark();
+            self.watermark = self.alive.watermark(&stretch.branch);
         }
-        let next = self.stretches.front().map_or(Seq::ZERO, |stretch| stretch.next);
+        let over = self.over.clone();
         let moved = async {
             match &mut self.watermark {
                 Some(watermark) if watermark.head().seq >= next => {}
@@ -246,6 +261,7 @@ impl Events {
                 }
             },
             () = moved => None,
+            () = async { match &over { Some(over) => over.cancelled().await, None => std::future::pending().await } } => None,
             // Another process may write, of which nobody tells us.
             () = tokio::time::sleep(self.engine.poll()) => None,
         }

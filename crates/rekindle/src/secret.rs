@@ -1,8 +1,12 @@
 //! Secrets by reference: the journal knows where a secret is, never what it is.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
-use rekindle_core::{Error, Result};
+use rekindle_core::{Error, Json, Record, Result};
+use serde_json::Value;
+
+use crate::event::LiveKind;
 
 /// Where a secret is: `@env:VAR` or `@file:path`, or any other scheme a [`SecretSource`] knows.
 ///
@@ -89,7 +93,7 @@ impl SecretSource for NoSecrets {
 
 /// Takes secrets that were used out of what is stored.
 #[derive(Debug, Default)]
-pub(crate) struct Redactor(std::sync::Mutex<Vec<(String, String)>>);
+pub(crate) struct Redactor(Mutex<Vec<(String, String)>>);
 
 impl Redactor {
     /// From now on the value of `name` never goes into a result.
@@ -97,35 +101,90 @@ impl Redactor {
         // As it stands inside a JSON string.
         let inside = serde_json::to_string(secret.expose()).unwrap_or_default();
         let inside = inside.trim_matches('"').to_owned();
-        let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inside.len() >= 4 && !known.iter().any(|(value, _)| *value == inside) {
             known.push((inside, format!("[secret {}]", name.replace(['"', '\\'], ""))));
         }
     }
 
-    /// `json` without the secrets learnt so far.
-    pub(crate) fn clean(&self, json: rekindle_core::Json) -> rekindle_core::Json {
-        let known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !known.iter().any(|(value, _)| json.as_str().contains(value.as_str())) {
-            return json;
+    /// `record` without the secrets learnt so far.
+    pub(crate) fn clean_record(&self, record: Record) -> Record {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            return record;
         }
-        let text = known.iter().fold(json.as_str().to_owned(), |text, (value, name)| text.replace(value, name));
-        rekindle_core::Json::parse(text).unwrap_or_else(|_| rekindle_core::Json::from("[result withheld: secret]"))
+        let text = serde_json::to_string(&record).unwrap_or_default();
+        if !known.iter().any(|(value, _)| text.contains(value.as_str())) {
+            return record;
+        }
+        let cleaned = serde_json::from_str(&text).ok().and_then(|mut value: Value| {
+            clean_value(&known, &mut value);
+            serde_json::from_str(&value.to_string()).ok()
+        });
+        cleaned.unwrap_or(record)
     }
+
+    /// What is said, without the secrets learnt so far.
+    pub(crate) fn clean_said(&self, said: LiveKind) -> LiveKind {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = |text: String| replaced(&known, &text).unwrap_or(text);
+        match said {
+            LiveKind::Text(said) => LiveKind::Text(text(said)),
+            LiveKind::Reasoning(said) => LiveKind::Reasoning(text(said)),
+            LiveKind::PartialFound(said) => LiveKind::PartialFound(text(said)),
+            LiveKind::Progress { effect, value } => {
+                let cleaned = replaced(&known, value.as_str()).map(Json::parse);
+                LiveKind::Progress {
+                    effect,
+                    value: cleaned.map_or(value, |json| json.unwrap_or_else(|_| Json::null())),
+                }
+            }
+            LiveKind::Degraded { error } => LiveKind::Degraded { error: text(error) },
+            LiveKind::StoreAway { error } => LiveKind::StoreAway { error: text(error) },
+            LiveKind::Notice(said) => LiveKind::Notice(text(said)),
+            LiveKind::StoreBack => LiveKind::StoreBack,
+        }
+    }
+}
+
+/// Replaces secrets in texts, wherever they stand; never in the names of fields.
+fn clean_value(known: &[(String, String)], value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            // Secrets are known as they stand inside JSON.
+            let inside = Json::from(text.as_str());
+            if let Some(cleaned) = replaced(known, inside.as_str()) {
+                *text = serde_json::from_str(&cleaned).unwrap_or_else(|_| "[secret]".to_owned());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| clean_value(known, item)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| clean_value(known, field)),
+        _ => {}
+    }
+}
+
+/// `text` with the names of secrets in place of their values, if there is any in it.
+fn replaced(known: &[(String, String)], text: &str) -> Option<String> {
+    known
+        .iter()
+        .any(|(value, _)| text.contains(value.as_str()))
+        .then(|| known.iter().fold(text.to_owned(), |text, (value, name)| text.replace(value, name)))
 }
 
 #[cfg(test)]
 mod tests {
-    use rekindle_core::Json;
+    use rekindle_core::record::RegisterSet;
 
     use super::*;
 
     #[test]
-    fn results_are_cleaned_of_secrets() {
+    fn records_are_cleaned_of_secrets() {
         let redactor = Redactor::default();
         redactor.learn("api", &Secret::new("s3cr\"et"));
-        let cleaned = redactor.clean(Json::of(&["key s3cr\"et!"]).unwrap());
-        assert_eq!(cleaned.as_str(), r#"["key [secret api]!"]"#);
+        let key = rekindle_core::RegisterKey::new("k").unwrap();
+        let record = RegisterSet::new(key.clone(), Json::of(&["key s3cr\"et!"]).unwrap());
+        let cleaned = RegisterSet::new(key, Json::parse(r#"["key [secret api]!"]"#).unwrap());
+        assert_eq!(redactor.clean_record(record.into()), cleaned.into());
         assert_eq!(format!("{:?}", Secret::new("x")), "Secret(…)");
     }
 

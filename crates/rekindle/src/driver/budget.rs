@@ -154,9 +154,15 @@ pub(crate) struct Ledger {
     pub(crate) turn: Spent,
     #[serde(default)]
     pub(crate) session: Spent,
-    /// Limits that were raised, for this turn and the session.
+    /// Limits that were raised for this turn.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) raised: BTreeMap<Budget, u64>,
+    /// Limits that were raised for the session.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) raised_session: BTreeMap<Budget, u64>,
+    /// Raised for the turn that is about to begin.
+    #[serde(skip)]
+    pub(crate) raised_now: bool,
 }
 
 impl Ledger {
@@ -175,16 +181,36 @@ impl Ledger {
     /// A new turn begins: what the last one used and was granted no longer counts.
     pub(crate) fn next_turn(&mut self) {
         self.turn = Spent::default();
-        self.raised.clear();
+        if !std::mem::take(&mut self.raised_now) {
+            self.raised.clear();
+        }
+    }
+
+    /// Raises the limit of a budget, of the turn and of the session, wherever there is one.
+    pub(crate) fn raise(&mut self, budget: Budget, limit: u64) -> Option<u64> {
+        self.raised_now = true;
+        self.raised_session.insert(budget, limit);
+        self.raised.insert(budget, limit)
     }
 
     /// The first budget of which nothing is left.
     pub(crate) fn check(&self, turn: &Budgets, session: &Budgets) -> Result<()> {
-        for (limits, spent, of) in [(turn, &self.turn, "turn"), (session, &self.session, "session")] {
+        self.find(turn, session, |used, limit| used >= limit)
+    }
+
+    /// The first budget of which more was asked for than there is.
+    pub(crate) fn check_asked(&self, turn: &Budgets, session: &Budgets) -> Result<()> {
+        self.find(turn, session, |used, limit| used > limit)
+    }
+
+    fn find(&self, turn: &Budgets, session: &Budgets, over: impl Fn(u64, u64) -> bool) -> Result<()> {
+        let both =
+            [(turn, &self.turn, &self.raised, "turn"), (session, &self.session, &self.raised_session, "session")];
+        for (limits, spent, raised, of) in both {
             for (&budget, &limit) in &limits.0 {
-                let limit = limit.max(self.raised.get(&budget).copied().unwrap_or(0));
+                let limit = limit.max(raised.get(&budget).copied().unwrap_or(0));
                 let used = spent.of(budget);
-                if used >= limit {
+                if over(used, limit) {
                     return Err(spent_error(budget, used, limit, of));
                 }
             }
@@ -219,7 +245,12 @@ mod tests {
         assert!(ledger.check(&turn, &session).is_ok());
         ledger.spend(step);
         assert!(ledger.check(&turn, &session).unwrap_err().message().contains("session"));
-        ledger.raised.insert(Budget::Iterations, 9);
+        ledger.raise(Budget::Iterations, 9);
+        assert!(ledger.check(&turn, &session).is_ok());
+        ledger.next_turn();
+        assert_eq!(ledger.raised.len(), 1, "raised for the turn that begins");
+        ledger.next_turn();
+        assert_eq!((ledger.raised.len(), ledger.raised_session.len()), (0, 1));
         assert!(ledger.check(&turn, &session).is_ok());
     }
 

@@ -31,6 +31,8 @@ struct Inner {
     stop: Option<(Stop, String)>,
     lost: Option<Error>,
     step: CancellationToken,
+    /// A message came in between, and nobody has seen to it yet.
+    interrupted: bool,
 }
 
 impl Control {
@@ -54,7 +56,14 @@ impl Control {
 
     /// Stops the calls of the current step; the run itself goes on.
     pub(crate) fn interrupt_step(&self) {
-        self.inner().step.cancel();
+        let mut inner = self.inner();
+        inner.interrupted = true;
+        inner.step.cancel();
+    }
+
+    /// Whether a message came in between, since this was last asked.
+    pub(crate) fn take_interrupt(&self) -> bool {
+        std::mem::take(&mut self.inner().interrupted)
     }
 
     /// The session belongs to somebody else.

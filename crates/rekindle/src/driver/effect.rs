@@ -37,6 +37,8 @@ pub struct Effect {
     pub retries: Retries,
     /// Whether the last failure settles it; otherwise it stays open, to be tried by a resume.
     pub settles_when_exhausted: bool,
+    /// What is committed together with its intent: the end of the wait it was waiting for.
+    pub alongside: Vec<Record>,
 }
 
 /// What is on record for an effect.
@@ -48,6 +50,8 @@ pub(crate) enum Known {
     Fresh(EffectIntent),
     /// It was intended and nobody knows whether it happened.
     InDoubt(EffectIntent),
+    /// It was intended and certainly did not happen.
+    NotDone(EffectIntent),
     /// It ended.
     Settled(EffectOutcome),
 }
@@ -58,7 +62,7 @@ impl Known {
         match self {
             Self::New => 1,
             Self::Fresh(intent) => intent.attempt,
-            Self::InDoubt(intent) => intent.attempt + 1,
+            Self::InDoubt(intent) | Self::NotDone(intent) => intent.attempt.saturating_add(1),
             Self::Settled(outcome) => outcome.attempt,
         }
     }
@@ -119,6 +123,11 @@ pub enum Tried {
         /// Why.
         error: String,
     },
+    /// It is to be made again once something else has happened.
+    Suspended {
+        /// What must happen, for people.
+        waits_for: String,
+    },
     /// It has not ended: something must happen elsewhere first.
     Open {
         /// What is committed now.
@@ -145,7 +154,9 @@ impl Driver {
         let core = self.shared.core.lock().await;
         let Some(state) = core.state.effect(&effect.id) else { return Ok(Known::New) };
         let intent = &state.intent;
-        if intent.name != effect.name || intent.arguments_hash != effect.hash {
+        // Whichever model answers, it is asked the same.
+        let same_name = intent.name == effect.name || effect.kind == EffectKind::Model;
+        if !same_name || intent.arguments_hash != effect.hash {
             let message = format!(
                 "effect `{}` is on record as a call of `{}` with other arguments or another tool than `{}`",
                 effect.id, intent.name, effect.name
@@ -155,6 +166,9 @@ impl Driver {
         Ok(match &state.outcome {
             Some(outcome) if state.is_settled() => Known::Settled(outcome.clone()),
             _ if core.fresh.contains(&effect.id) => Known::Fresh(intent.clone()),
+            Some(outcome) if outcome.status == OutcomeStatus::InfraError && outcome.attempt == intent.attempt => {
+                Known::NotDone(intent.clone())
+            }
             _ => Known::InDoubt(intent.clone()),
         })
     }
@@ -178,6 +192,9 @@ impl Driver {
             known => known.next_attempt(),
         };
         for tries_left in (0..effect.retries.attempts.max(1)).rev() {
+            if self.is_stopping() {
+                return Ok(Performed::Open("the run is to stop".to_owned()));
+            }
             self.prepare(effect, number).await?;
             let started = Instant::now();
             let tried = call(self.attempt(effect, number)).await;
@@ -188,9 +205,10 @@ impl Driver {
             };
             match tried {
                 Tried::Passing { error, after, .. } if tries_left > 0 && !self.is_stopping() => {
+                    // On record before the pause: a crash meanwhile leaves nothing in doubt.
                     let failed = EffectOutcome { error: Some(error), ..outcome(OutcomeStatus::InfraError) };
-                    self.stage(vec![failed.into()]).await?;
-                    let pause = effect.retries.pause(number, self.random());
+                    self.commit(vec![failed.into()]).await?;
+                    let pause = effect.retries.pause(effect.retries.attempts - tries_left, self.random());
                     self.sleep(after.unwrap_or_default().max(pause)).await;
                     number += 1;
                 }
@@ -225,6 +243,10 @@ impl Driver {
                 self.commit(vec![failed(OutcomeStatus::InDoubt, None, error.clone()).into()]).await?;
                 return Ok(Performed::InDoubt(error));
             }
+            Tried::Suspended { waits_for } => {
+                self.commit(vec![failed(OutcomeStatus::InfraError, None, waits_for.clone()).into()]).await?;
+                return Ok(Performed::Open(waits_for));
+            }
             Tried::Open { records, waits_for } => {
                 self.commit(records).await?;
                 return Ok(Performed::Open(waits_for));
@@ -236,19 +258,31 @@ impl Driver {
             true => self.commit(batch).await?,
             false => self.stage(batch).await?,
         }
-        Ok(Performed::Settled(outcome))
+        // As it is on record: without secrets.
+        let recorded = self.read(|state| state.effect(&effect.id).and_then(|known| known.outcome.clone())).await;
+        Ok(Performed::Settled(recorded.unwrap_or(outcome)))
     }
 
     /// The intent is on record, and on disk if it must be, and we are still the owner.
     pub(crate) async fn prepare(&self, effect: &Effect, attempt: u32) -> Result<()> {
-        let fresh = self.shared.core.lock().await.fresh.remove(&effect.id);
-        let intent = (!fresh).then(|| self.intent(effect, attempt).into());
+        let mut records = Vec::new();
+        {
+            let mut core = self.shared.core.lock().await;
+            if !core.fresh.remove(&effect.id) {
+                let open = |record: &&Record| match record {
+                    Record::WaitClosed(closed) => core.state.wait(&closed.wait).is_some(),
+                    _ => attempt == 1,
+                };
+                records.extend(effect.alongside.iter().filter(open).cloned());
+                records.push(self.intent(effect, attempt).into());
+            }
+        }
         // The answer of a model is asked for again if it is lost, so its intent can ride along.
         let can_ride = effect.kind == EffectKind::Model || !self.options().pending_writes;
         if can_ride {
-            self.stage(intent.into_iter().collect()).await?;
-        } else if let Some(intent) = intent {
-            self.commit(vec![intent]).await?;
+            self.stage(records).await?;
+        } else if !records.is_empty() {
+            self.commit(records).await?;
         }
         if effect.policy != InDoubtPolicy::ReplaySafe && self.options().pending_writes {
             self.barrier().await?;

@@ -18,6 +18,8 @@ use crate::wait::check_answer;
 
 /// How many batches of the inbox are read at once.
 const PAGE: usize = 256;
+/// How many records are taken over at once.
+const TAKE: usize = 1_000;
 
 /// The logs into which messages from the inbox go; the executor takes them from there.
 #[derive(Clone, Copy, Debug)]
@@ -39,38 +41,45 @@ impl Driver {
         }
         if self.shared.inbox_news.swap(false, Ordering::SeqCst) {
             let mut core = self.shared.core.lock().await;
-            self.take_inbox(&mut core).await?;
+            self.take_inbox(&mut core, true).await?;
         }
         Ok(self.control().stopping())
     }
 
-    /// Takes over everything that stands in the inbox; recorded with the next commit.
-    pub(super) async fn take_inbox(&self, core: &mut Core) -> Result<()> {
+    /// Takes over what stands in the inbox; recorded with the next commit. Commands are obeyed,
+    /// unless they were meant for an earlier run.
+    pub(super) async fn take_inbox(&self, core: &mut Core, obey: bool) -> Result<()> {
         let taken = core.state.inbox_taken();
-        let entries = read_behind(self.engine(), self.session(), taken.0).await?;
-        let Some((last, _)) = entries.last() else { return Ok(()) };
-        self.shared.inbox_seen.fetch_max(last.0, Ordering::SeqCst);
-        let mut records = vec![InboxTaken::new(*last).into()];
-        records.extend(taken_over(&core.state, &entries, self.now())?);
+        let entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
+        let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(()) };
+        if entries.len() >= TAKE {
+            // The rest follows with the next step.
+            self.shared.inbox_news.store(true, Ordering::SeqCst);
+        }
+        let mut records = vec![InboxTaken::new(last).into()];
+        records.extend(taken_over(&core.state, &entries)?);
         core.stage(records)?;
-        for (_, record) in &entries {
-            if let Record::InboxCommand(command) = record
+        for entry in &entries {
+            if let Record::InboxCommand(command) = &entry.record
                 && command.command == Command::Checkpoint
                 && self.shared.is_for_us(command)
             {
                 self.stage_checkpoint_in(core, NewCheckpoint::manual(&command.reason))?;
             }
         }
-        self.shared.react(&entries);
+        if obey {
+            self.shared.react(&entries);
+        }
+        self.shared.inbox_seen.fetch_max(last.0, Ordering::SeqCst);
         Ok(())
     }
 }
 
 impl Shared {
     /// What commands and interrupting messages mean for what is under way.
-    pub(super) fn react(self: &Shared, entries: &[(Seq, Record)]) {
-        for (_, record) in entries {
-            match record {
+    pub(super) fn react(&self, entries: &[Received]) {
+        for entry in entries {
+            match &entry.record {
                 Record::InboxCommand(command) if self.is_for_us(command) => self.obey(command),
                 Record::InboxMessage(message) if message.mode == InboxMode::Interrupt => {
                     self.control.interrupt_step();
@@ -107,9 +116,23 @@ impl Shared {
     }
 }
 
-/// The records of the inbox behind `seq`.
-pub(super) async fn read_behind(engine: &Engine, session: &SessionKey, seq: u64) -> Result<Vec<(Seq, Record)>> {
-    let mut records = Vec::new();
+/// Something that was put into the inbox.
+#[derive(Clone, Debug)]
+pub(super) struct Received {
+    pub(super) seq: Seq,
+    /// When it was sent, by the sender's clock.
+    pub(super) at: Timestamp,
+    pub(super) record: Record,
+}
+
+/// The records of the inbox behind `seq`, about as many as are wanted.
+pub(super) async fn read_behind(
+    engine: &Engine,
+    session: &SessionKey,
+    seq: u64,
+    wanted: usize,
+) -> Result<Vec<Received>> {
+    let mut received = Vec::new();
     let mut from = Seq(seq + 1);
     loop {
         let entries = engine.journal().read(session, &BranchId::inbox(), from, PAGE).await?;
@@ -118,27 +141,31 @@ pub(super) async fn read_behind(engine: &Engine, session: &SessionKey, seq: u64)
             match entry {
                 Entry::Batch(batch) => {
                     from = batch.last.next();
-                    records.extend(batch.numbered().map(|(seq, record)| (seq, record.clone())));
+                    let records = batch.numbered().filter(|(at, _)| at.0 > seq);
+                    received.extend(records.map(|(seq, record)| Received {
+                        seq,
+                        at: batch.at,
+                        record: record.clone(),
+                    }));
                 }
                 // What cannot be read is passed over: it must not stop the run for ever.
                 Entry::Damaged(damage) => from = damage.last.next(),
             }
         }
-        if !full {
-            records.retain(|(at, _)| at.0 > seq);
-            return Ok(records);
+        if !full || received.len() >= wanted {
+            return Ok(received);
         }
     }
 }
 
 /// What the entries do to the state.
-fn taken_over(state: &State, entries: &[(Seq, Record)], now: Timestamp) -> Result<Vec<Record>> {
+fn taken_over(state: &State, entries: &[Received]) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut answers = HashSet::new();
     let mut messages = known_messages(state, entries)?;
     let mut waits: BTreeMap<&WaitId, WaitState> = BTreeMap::new();
-    for (_, record) in entries {
-        match record {
+    for entry in entries {
+        match &entry.record {
             Record::InboxMessage(message) if messages.insert(message.message.clone()) => {
                 records.push(LogAppend::new(log_for(message)?, vec![stored_message(message)?]).into());
             }
@@ -146,7 +173,8 @@ fn taken_over(state: &State, entries: &[(Seq, Record)], now: Timestamp) -> Resul
                 let Some(wait) = state.wait(&answer.wait) else { continue };
                 // One after the other: what an answer may be depends on those before it.
                 let wait = waits.entry(&answer.wait).or_insert_with(|| wait.clone());
-                if check_answer(wait, answer, now).is_ok() {
+                // Judged by when it was given, however late it is read.
+                if check_answer(wait, answer, entry.at).is_ok() {
                     wait.decisions.push(decision(answer));
                     records.push(decision(answer).into());
                 }
@@ -158,9 +186,9 @@ fn taken_over(state: &State, entries: &[(Seq, Record)], now: Timestamp) -> Resul
 }
 
 /// The messages that were taken over before: somebody may send one again.
-fn known_messages(state: &State, entries: &[(Seq, Record)]) -> Result<HashSet<MessageId>> {
+fn known_messages(state: &State, entries: &[Received]) -> Result<HashSet<MessageId>> {
     let mut known = HashSet::new();
-    if !entries.iter().any(|(_, record)| matches!(record, Record::InboxMessage(_))) {
+    if !entries.iter().any(|entry| matches!(entry.record, Record::InboxMessage(_))) {
         return Ok(known);
     }
     for log in [Inbox::STEER, Inbox::QUEUE] {

@@ -99,9 +99,13 @@ impl Shared {
             return;
         }
         // If it cannot be read now, the next tick tries again.
-        let Ok(entries) = super::inbox::read_behind(&self.engine, &self.lease.session, known).await else { return };
-        self.inbox_seen.store(inbox.head.seq.0, Ordering::SeqCst);
-        self.react(&entries);
+        let Ok(entries) = super::inbox::read_behind(&self.engine, &self.lease.session, known, usize::MAX).await else {
+            return;
+        };
+        // Unless the run itself has taken it over meanwhile, and reacted.
+        if self.inbox_seen.fetch_max(inbox.head.seq.0, Ordering::SeqCst) == known {
+            self.react(&entries);
+        }
         self.inbox_news.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
     }

@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use rekindle_core::BranchId;
 use rekindle_store::Watermark;
 use tokio::sync::{Notify, broadcast};
 
@@ -16,15 +17,13 @@ const CAPACITY: usize = 1_024;
 pub(crate) struct Live {
     inbox: Notify,
     events: broadcast::Sender<LiveEvent>,
-    watermark: Mutex<Option<Watermark>>,
-    /// A run began.
-    began: Notify,
+    watermark: Mutex<Option<(BranchId, Watermark)>>,
 }
 
 impl Default for Live {
     fn default() -> Self {
         let (events, _) = broadcast::channel(CAPACITY);
-        Self { inbox: Notify::new(), events, watermark: Mutex::default(), began: Notify::new() }
+        Self { inbox: Notify::new(), events, watermark: Mutex::default() }
     }
 }
 
@@ -50,12 +49,13 @@ impl Live {
     }
 
     /// A run writes: how far it has come can be watched.
-    pub(crate) fn begin(&self, watermark: Watermark) {
-        *self.watermark.lock().unwrap_or_else(PoisonError::into_inner) = Some(watermark);
-        self.began.notify_waiters();
+    pub(crate) fn begin(&self, branch: BranchId, watermark: Watermark) {
+        *self.watermark.lock().unwrap_or_else(PoisonError::into_inner) = Some((branch, watermark));
     }
 
-    pub(crate) fn watermark(&self) -> Option<Watermark> {
-        self.watermark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// How far the run of `branch` has come, if there is one.
+    pub(crate) fn watermark(&self, branch: &BranchId) -> Option<Watermark> {
+        let watermark = self.watermark.lock().unwrap_or_else(PoisonError::into_inner);
+        watermark.as_ref().filter(|(of, _)| of == branch).map(|(_, watermark)| watermark.clone())
     }
 }

@@ -9,6 +9,7 @@ mod effect;
 mod frequency;
 mod inbox;
 mod lease;
+mod limits;
 mod live;
 mod open;
 mod options;
@@ -23,10 +24,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use rekindle_core::codec::Limits;
 use rekindle_core::record::{Durability, RegisterSet};
 use rekindle_core::{
-    BranchId, CheckpointId, EffectId, Epoch, Head, Json, Lease, Record, RegisterKey, Result, RunId, Seq, SessionKey,
-    State, Timestamp,
+    BranchId, CheckpointId, EffectId, Epoch, Json, Lease, Record, RegisterKey, Result, RunId, Seq, SessionKey, State,
+    Timestamp,
 };
 use rekindle_store::BranchWriter;
 use tokio::sync::{Mutex, Notify};
@@ -45,6 +47,7 @@ pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
+pub(crate) use limits::check_value;
 pub(crate) use live::Live;
 pub(crate) use open::{Opening, open};
 pub(crate) use run::{panic_text, start};
@@ -77,7 +80,7 @@ pub(crate) struct Shared {
     deadline: Deadline,
     control: Control,
     live: Arc<Live>,
-    redactor: Redactor,
+    redactor: Arc<Redactor>,
     inbox_seen: AtomicU64,
     inbox_news: AtomicBool,
     /// Something arrived that a waiting run should look at.
@@ -89,13 +92,12 @@ pub(crate) struct Shared {
 
 /// What changes while a run works.
 struct Core {
+    limits: Limits,
+    redactor: Arc<Redactor>,
     state: State,
     writer: BranchWriter,
     /// Applied to the state, and not yet given to the writer.
     staged: Vec<Record>,
-    /// The head before a write under way, and how many staged records it writes: a future that
-    /// writes may be dropped at any await.
-    in_flight: Option<(Head, usize)>,
     /// Intents that this process recorded and has not started: they are not in doubt.
     fresh: HashSet<EffectId>,
     ledger: Ledger,
@@ -221,6 +223,22 @@ impl Driver {
         core.ledger.check(&self.options().budgets, &self.options().session_budgets)
     }
 
+    /// An error if more was asked for than a budget has.
+    pub(crate) async fn check_asked(&self) -> Result<()> {
+        let core = self.shared.core.lock().await;
+        core.ledger.check_asked(&self.options().budgets, &self.options().session_budgets)
+    }
+
+    /// The limits on what is stored.
+    pub(crate) fn limits(&self) -> &Limits {
+        self.engine().journal().codec().limits()
+    }
+
+    /// Whether a message came in between, since this was last asked.
+    pub(crate) fn take_interrupt(&self) -> bool {
+        self.shared.control.take_interrupt()
+    }
+
     /// What this turn and the session have used.
     pub async fn spent(&self) -> (Spent, Spent) {
         let mut core = self.shared.core.lock().await;
@@ -238,6 +256,7 @@ impl Driver {
     /// Says something that is not stored, to whoever listens.
     pub fn say(&self, kind: impl FnOnce() -> LiveKind) {
         let after = Seq(self.shared.committed.load(Ordering::SeqCst));
+        let kind = || self.shared.redactor.clean_said(kind());
         self.shared.live.say(|| LiveEvent { run: self.run().clone(), after, kind: kind() });
     }
 
@@ -251,11 +270,6 @@ impl Driver {
         self.shared.control.begin_step()
     }
 
-    /// `json` without the secrets this run has looked up.
-    pub(crate) fn clean(&self, json: Json) -> Json {
-        self.shared.redactor.clean(json)
-    }
-
     pub(crate) fn random(&self) -> u64 {
         let nonce = self.engine().journal().ids().nonce();
         u64::from_le_bytes(nonce[..8].try_into().unwrap_or_default())
@@ -267,10 +281,16 @@ impl Driver {
 }
 
 impl Core {
+    /// Takes records over into the state, all of them or none. Secrets this run has looked up do
+    /// not get in.
     fn stage(&mut self, records: Vec<Record>) -> Result<()> {
+        for record in &records {
+            limits::check(record, &self.limits)?;
+        }
         for record in records {
+            let record = self.redactor.clean_record(record);
             self.state.apply(&record)?;
-            self.bytes_since_step += size_hint(&record);
+            self.bytes_since_step += limits::size(&record);
             self.staged.push(record);
         }
         Ok(())
@@ -290,16 +310,6 @@ impl Core {
         let now = Instant::now();
         self.ledger.spend_time(now.duration_since(self.counted));
         self.counted = now;
-    }
-}
-
-/// About how much a record adds to the state.
-fn size_hint(record: &Record) -> usize {
-    match record {
-        Record::LogAppend(append) => append.items.iter().map(|item| item.as_str().len()).sum(),
-        Record::EffectOutcome(outcome) => outcome.value.as_ref().map_or(0, |value| value.as_str().len()),
-        Record::RegisterSet(set) => set.value.as_str().len(),
-        _ => 0,
     }
 }
 

@@ -8,8 +8,8 @@ use rekindle_core::record::{
     BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, InboxTaken, RegisterSet, RunStarted, StaleAccepted,
 };
 use rekindle_core::{
-    BranchId, BranchInfo, Error, ErrorKind, Json, Lease, OwnerId, Position, Record, Restored, Result, RunId, Seq,
-    SessionInfo, SessionKey, StoreExt as _, Target,
+    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Json, Lease, OwnerId, Position, Record, Restored, Result,
+    RunId, Seq, SessionInfo, SessionKey, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::engine::Engine;
 use crate::executor::Executor;
+use crate::secret::Redactor;
 
 /// What is to be opened, and for whom.
 pub(crate) struct Opening<'a> {
@@ -75,45 +76,73 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     let Opening { engine, session, resume, .. } = opening;
     let info = engine.journal().open(session).await?;
     let wanted = match &resume.checkpoint {
-        Some(id) => Some(engine.journal().checkpoint(session, id).await?.position),
+        Some(id) => Some(resumable(opening, id).await?),
         None => None,
     };
     let branch = match (&wanted, &resume.branch) {
-        (Some(position), _) => position.branch.clone(),
-        (None, Some(branch)) => info.branch(branch)?.branch.clone(),
-        (None, None) => info.current.clone(),
+        (Some(position), _) => info.branch(&position.branch)?,
+        (None, Some(branch)) => info.branch(branch)?,
+        (None, None) => info.current_branch()?,
     };
+    let start = wanted.unwrap_or_else(|| Position::new(branch.branch.clone(), branch.head.seq));
+    let forks = start.seq != branch.head.seq;
+    if forks || branch.branch != info.current {
+        // What would be refused must not move the session to another branch first.
+        check_before(opening, &start).await?;
+    }
     // The branch that ran last has taken over what was sent before.
-    let inbox_skipped = match branch == info.current {
+    let inbox_skipped = match branch.branch == info.current {
         true => Seq::ZERO,
         false => engine.journal().load(session, None).await?.state.inbox_taken(),
     };
     let owner = engine.new_owner()?;
-    let (lease, asked) = acquire(opening, &branch, &owner).await?;
+    let held = if forks { &info.current } else { &branch.branch };
+    let (lease, asked) = acquire(opening, held, &owner).await?;
     let claim = Claim { lease, asked, inbox_skipped };
-    match wanted {
-        Some(position) if position.seq != claim.lease.head.seq => claim.move_to_fork(engine, &position).await,
-        _ => Ok(claim),
+    if forks { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
+}
+
+/// Where a checkpoint is, if a run may be resumed from it.
+async fn resumable(opening: &Opening<'_>, id: &CheckpointId) -> Result<Position> {
+    let found = opening.engine.journal().checkpoint(opening.session, id).await?;
+    match found.checkpoint.resumable {
+        true => Ok(found.position),
+        false => Err(Error::new(ErrorKind::NotResumable, format!("checkpoint `{id}` cannot be resumed from"))
+            .at(found.position)
+            .hint("choose an earlier checkpoint")),
     }
+}
+
+/// The checks, before anything is claimed.
+async fn check_before(opening: &Opening<'_>, start: &Position) -> Result<()> {
+    let journal = opening.engine.journal();
+    let restored = match opening.resume.fallback {
+        true => journal.load_or_fall_back(opening.session, Some(start)).await?.0,
+        false => journal.load(opening.session, Some(start)).await?,
+    };
+    check(opening, &restored, restored.state.inbox_taken()).await.map(drop)
 }
 
 async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> Result<(Lease, Instant)> {
     let Opening { engine, session, resume, .. } = opening;
     let store = engine.journal().store();
     let started = Instant::now();
-    let mut owner = owner.clone();
     loop {
         let asked = Instant::now();
-        match store.acquire(session, branch, &owner, engine.lease()).await {
+        let error = match store.acquire(session, branch, owner, engine.lease()).await {
             Ok(lease) => return Ok((lease, asked)),
-            Err(error) => match error.kind() {
+            Err(error) => error,
+        };
+        match error.kind() {
+            ErrorKind::AlreadyRunning { owner: dead, branch: theirs, .. } if resume.take_over => {
                 // A store lets the same owner in again, with a new epoch that fences out the old.
-                ErrorKind::AlreadyRunning { owner: dead, .. } if resume.take_over => owner = dead.clone(),
-                ErrorKind::AlreadyRunning { .. } if started.elapsed() < resume.patience => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                _ => return Err(error),
-            },
+                let fenced = store.acquire(session, theirs, dead, engine.lease()).await?;
+                release(engine, &fenced).await;
+            }
+            ErrorKind::AlreadyRunning { .. } if started.elapsed() < resume.patience => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            _ => return Err(error),
         }
     }
 }
@@ -150,7 +179,7 @@ async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
     };
     records.extend(substituted);
     let driver = driver(opening, restored, claim, &started, ledger);
-    if let Err(error) = driver.begin(records).await {
+    if let Err(error) = driver.begin(records, case).await {
         release(opening.engine, &driver.shared.lease).await;
         return Err(error);
     }
@@ -160,11 +189,12 @@ async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
 }
 
 impl Driver {
-    /// Stages what every run begins with, and what stands in its inbox.
-    async fn begin(&self, records: Vec<Record>) -> Result<()> {
+    /// Stages what every run begins with, and what stands in its inbox. A command that was sent
+    /// before a new turn was meant for what came before it.
+    async fn begin(&self, records: Vec<Record>, case: Case) -> Result<()> {
         let mut core = self.shared.core.lock().await;
         core.stage(records)?;
-        self.take_inbox(&mut core).await
+        self.take_inbox(&mut core, case == Case::Resume).await
     }
 }
 
@@ -204,19 +234,11 @@ async fn prepare(
     let Opening { engine, executor, options, resume, .. } = opening;
     let state = &restored.state;
     let mut records = Vec::from_iter(check_seen(opening, &restored.info, &claim.lease).await?);
-    check_executor(opening, restored)?;
     let inbox_taken = state.inbox_taken().max(claim.inbox_skipped);
     if inbox_taken > state.inbox_taken() {
         records.push(InboxTaken::new(inbox_taken).into());
     }
-    let has_input = opening.has_input || has_queued(opening, restored, inbox_taken).await?;
-    let case = validate(&Situation {
-        session: opening.session,
-        state,
-        position: &restored.position,
-        has_input,
-        mid_turn: executor.is_mid_turn(state),
-    })?;
+    let (case, drift) = check(opening, restored, inbox_taken).await?;
     let run = RunId::generate(engine.journal().ids(), engine.journal().clock().now());
     let continues = state.run().map(|run| run.started.run.clone()).filter(|_| case == Case::Resume);
     let fingerprint = executor.fingerprint();
@@ -231,11 +253,27 @@ async fn prepare(
         records.extend(executor.closing(state, engine.journal())?);
     }
     records.push(started.clone().into());
-    records.extend(check_drift(opening, restored, &fingerprint, case)?);
+    records.extend(drift);
     records.extend(modifications(resume)?);
     let mut ledger: Ledger = state.register(budget::REGISTER).map(Json::decode).transpose()?.unwrap_or_default();
     records.extend(raise(opening, &mut ledger)?);
+    ledger.raised_now &= case == Case::NewTurn;
     Ok((case, records, started, ledger))
+}
+
+/// What is to be done, and what is recorded about a definition that changed; or why it is refused.
+async fn check(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> Result<(Case, Vec<Record>)> {
+    check_executor(opening, restored)?;
+    let has_input = opening.has_input || has_queued(opening, restored, inbox_taken).await?;
+    let case = validate(&Situation {
+        session: opening.session,
+        state: &restored.state,
+        position: &restored.position,
+        has_input,
+        mid_turn: opening.executor.is_mid_turn(&restored.state),
+    })?;
+    let drift = check_drift(opening, restored, &opening.executor.fingerprint(), case)?;
+    Ok((case, drift))
 }
 
 async fn check_seen(opening: &Opening<'_>, info: &SessionInfo, lease: &Lease) -> Result<Option<Record>> {
@@ -272,16 +310,15 @@ fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
     }
 }
 
-/// Whether a message waits for a turn of its own. One that waits for an unfinished run to end is
-/// no new input to it.
+/// Whether a message waits for a turn of its own. While a turn is not finished, there is none.
 async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq) -> Result<bool> {
-    let state = &restored.state;
-    if state.status().is_unfinished() && opening.executor.is_mid_turn(state) {
+    let (executor, state) = (opening.executor, &restored.state);
+    if !executor.reads_messages() || executor.is_mid_turn(state) {
         return Ok(false);
     }
-    let unread = read_behind(opening.engine, opening.session, taken.0).await?;
-    let unread = unread.iter().any(|(_, record)| matches!(record, Record::InboxMessage(_)));
-    Ok(unread || opening.executor.has_queued(state))
+    let unread = read_behind(opening.engine, opening.session, taken.0, usize::MAX).await?;
+    let unread = unread.iter().any(|entry| matches!(entry.record, Record::InboxMessage(_)));
+    Ok(unread || executor.has_queued(state))
 }
 
 fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {
@@ -328,7 +365,7 @@ fn raise(opening: &Opening<'_>, ledger: &mut Ledger) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for &(budget, limit) in &opening.resume.raise {
         let configured = opening.options.budgets.limit(budget).or(opening.options.session_budgets.limit(budget));
-        let before = ledger.raised.insert(budget, limit).or(configured);
+        let before = ledger.raise(budget, limit).or(configured);
         let raised = BudgetRaised {
             budget: budget.as_str().to_owned(),
             from: Json::of(&before)?,
@@ -350,15 +387,17 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         .with_renew(engine.lease());
     let writer = BranchWriter::new(engine.journal().clone(), target, WriterOptions::new(opening.options.durability));
     let live = engine.live(&lease.session);
-    live.begin(writer.watermark());
+    live.begin(lease.branch.clone(), writer.watermark());
     let inbox_taken = restored.state.inbox_taken().max(inbox_skipped).0;
+    let redactor: Arc<Redactor> = Arc::default();
     let core = Core {
+        limits: *engine.journal().codec().limits(),
+        redactor: Arc::clone(&redactor),
         last_checkpoint: restored.state.checkpoint().cloned(),
         ledger_changed: !opening.resume.raise.is_empty(),
         state: restored.state,
         writer,
         staged: Vec::new(),
-        in_flight: None,
         fresh: Default::default(),
         ledger,
         counted: Instant::now(),
@@ -375,7 +414,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         deadline: Deadline::new(asked, engine.lease()),
         control: Control::default(),
         live,
-        redactor: Default::default(),
+        redactor,
         inbox_seen: AtomicU64::new(inbox_taken),
         inbox_news: AtomicBool::new(false),
         news: Notify::new(),

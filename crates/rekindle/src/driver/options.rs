@@ -17,8 +17,9 @@ pub enum PersistFailure {
     Halt,
     /// The run stands still until the store is back, it is stopped, or its lease is lost.
     Pause,
-    /// The run goes on and says so; what is not stored is stored once the store is back. It
-    /// halts when more is waiting than the queue holds.
+    /// The run goes on and says so; what is not stored is stored once the store is back. It halts
+    /// when more is waiting than the queue holds, and when its lease can no longer be renewed:
+    /// somebody else may own the session then.
     Degrade,
 }
 

@@ -1,31 +1,27 @@
 //! Writing, and what happens when it fails.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rekindle_core::{Error, ErrorKind, Head, Record, Result};
+use rekindle_core::{Error, ErrorKind, Result};
 
 use super::{Core, Driver, PersistFailure};
 use crate::event::LiveKind;
 
 impl Driver {
-    /// Gives what was staged to the writer.
+    /// Gives what was staged to the writer. Nothing is awaited before it is in the writer's queue,
+    /// which keeps it over failures: whoever drops this future loses nothing.
     pub(super) async fn write(&self, core: &mut Core) -> Result<()> {
-        core.forget_written();
         core.stage_ledger()?;
         if core.staged.is_empty() {
             return Ok(());
         }
-        core.in_flight = Some((core.writer.head(), core.staged.len()));
-        let written = core.writer.commit(&core.staged).await;
-        core.forget_written();
-        self.shared.committed.store(core.writer.head().seq.0, std::sync::atomic::Ordering::SeqCst);
-        match written {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                // What did not even come into the queue.
-                let missing = Some(std::mem::take(&mut core.staged)).filter(|records| !records.is_empty());
-                self.failed(core, error, missing.as_ref()).await
-            }
+        let head = core.writer.enqueue(&core.staged)?;
+        core.staged.clear();
+        self.shared.committed.store(head.seq.0, Ordering::SeqCst);
+        match core.writer.settle().await {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed(core, error).await,
         }
     }
 
@@ -38,25 +34,27 @@ impl Driver {
         }
         match core.writer.flush().await {
             Ok(_) => Ok(()),
-            Err(error) => self.failed(&mut core, error, None).await,
+            Err(error) => self.failed(&mut core, error).await,
         }
     }
 
-    /// The store failed. `missing` is what is not even in the writer's queue.
-    async fn failed(&self, core: &mut Core, error: Error, missing: Option<&Vec<Record>>) -> Result<()> {
+    /// The store failed; what was committed stands in the writer's queue.
+    async fn failed(&self, core: &mut Core, error: Error) -> Result<()> {
         if !is_persistence(&error) {
             return Err(error);
         }
         match self.options().on_persist_failure {
             PersistFailure::Halt => Err(error),
-            PersistFailure::Pause => self.wait_for_store(core, error, missing).await,
+            PersistFailure::Pause => self.wait_for_store(core, error).await,
             PersistFailure::Degrade => {
+                if core.writer.is_full() {
+                    let (batches, _) = core.writer.backlog();
+                    let message = format!("{batches} batches wait for the store and there is no room for more");
+                    return Err(Error::new(ErrorKind::PersistFailed, message).because(error));
+                }
                 if !core.degraded {
                     core.degraded = true;
                     self.say(|| LiveKind::Degraded { error: error.to_string() });
-                }
-                if let Some(records) = missing {
-                    core.writer.hold(records).map_err(|full| full.because(error))?;
                 }
                 self.try_to_recover(core).await
             }
@@ -64,7 +62,7 @@ impl Driver {
     }
 
     /// Stands still until the store is back.
-    async fn wait_for_store(&self, core: &mut Core, error: Error, missing: Option<&Vec<Record>>) -> Result<()> {
+    async fn wait_for_store(&self, core: &mut Core, error: Error) -> Result<()> {
         self.say(|| LiveKind::StoreAway { error: error.to_string() });
         let mut pause = Duration::from_millis(20);
         loop {
@@ -73,8 +71,8 @@ impl Driver {
                 () = self.control().asked() => return Err(self.control().lost().unwrap_or(error)),
             }
             pause = (pause * 2).min(Duration::from_secs(2));
-            match go_on(core, missing).await {
-                Ok(_) => break,
+            match go_on(core).await {
+                Ok(()) => break,
                 Err(again) if is_persistence(&again) => {}
                 Err(other) => return Err(other),
             }
@@ -85,8 +83,8 @@ impl Driver {
 
     /// Tries whether the store is back; if not, the run goes on without it.
     async fn try_to_recover(&self, core: &mut Core) -> Result<()> {
-        match go_on(core, None).await {
-            Ok(_) => {
+        match go_on(core).await {
+            Ok(()) => {
                 core.degraded = false;
                 self.say(|| LiveKind::StoreBack);
                 Ok(())
@@ -97,24 +95,9 @@ impl Driver {
     }
 }
 
-impl Core {
-    /// After a write, or one whose future was dropped: what is in the writer's queue is no longer
-    /// staged.
-    fn forget_written(&mut self) {
-        if let Some((before, count)) = self.in_flight.take()
-            && self.writer.head() != before
-        {
-            self.staged.drain(..count);
-        }
-    }
-}
-
-async fn go_on(core: &mut Core, missing: Option<&Vec<Record>>) -> Result<Head> {
+async fn go_on(core: &mut Core) -> Result<()> {
     core.writer.retry().await?;
-    if let Some(records) = missing {
-        core.writer.commit(records).await?;
-    }
-    core.writer.flush().await
+    core.writer.flush().await.map(drop)
 }
 
 /// Whether the store is to blame, rather than the lease or the records.

@@ -1,15 +1,20 @@
 //! A run from its first record to its last: starting it, holding it, ending it.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
-    CheckpointTrigger, CheckpointType, RunEnded, RunOutcome, WaitCloseReason, WaitClosed, WaitOpened,
+    CheckpointTrigger, CheckpointType, EffectOutcome, OutcomeStatus, RunEnded, RunOutcome, WaitCloseReason, WaitClosed,
+    WaitOpened,
 };
-use rekindle_core::{BranchId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, Seq, SessionKey};
+use rekindle_core::{
+    BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, Seq, SessionKey, State,
+};
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::open::{Keeper, Opened};
 use super::validate::Case;
@@ -160,12 +165,17 @@ pub(crate) async fn start(
     let opening = Opening { engine, session, executor: executor.as_ref(), has_input, options, resume };
     let Opened { driver, case, keeper } = open(opening).await?;
     let first = driver.shared.core.lock().await.writer.durable().seq;
-    let events = Events::of_run(&driver, first);
+    let over = CancellationToken::new();
+    let events = Events::of_run(&driver, first, over.clone());
     let input = match case {
         Case::NewTurn => Input::NewTurn(input),
         Case::Resume => Input::Resume,
     };
-    let task = tokio::spawn(drive(driver.clone(), executor, input, keeper));
+    let (over, driver_of_run) = (over.drop_guard(), driver.clone());
+    let task = tokio::spawn(async move {
+        let _over = over;
+        drive(driver_of_run, executor, input, keeper).await
+    });
     Ok(RunHandle { driver, task: Some(task), events })
 }
 
@@ -208,6 +218,9 @@ impl Driver {
             let mut core = self.shared.core.lock().await;
             core.ledger_changed = true;
             core.stage_ledger()?;
+            let fresh = std::mem::take(&mut core.fresh);
+            let unbegun = not_started(&core.state, fresh);
+            core.stage(unbegun)?;
             core.stage(records)?;
         }
         self.flush().await?;
@@ -275,6 +288,17 @@ impl Driver {
     pub(crate) fn first_unread(&self, first: Seq) -> Position {
         Position::new(self.branch().clone(), first)
     }
+}
+
+/// The outcomes of calls that were intended and never begun: nothing about them is in doubt.
+fn not_started(state: &State, fresh: HashSet<EffectId>) -> Vec<Record> {
+    let open = fresh.iter().filter_map(|effect| state.effect(effect)).filter(|effect| !effect.is_settled());
+    open.map(|effect| {
+        let outcome = EffectOutcome::new(effect.intent.effect.clone(), OutcomeStatus::InfraError, None);
+        let error = Some("the run ended before the call began".to_owned());
+        EffectOutcome { attempt: effect.intent.attempt, error, ..outcome }.into()
+    })
+    .collect()
 }
 
 /// Whether nothing can be recorded after this error.

@@ -127,7 +127,8 @@ impl Driver {
                 let remind = wait.opened.remind_at.filter(|_| !wait.reminded);
                 [remind, wait.opened.expires_at]
             });
-            times.flatten().map(|at| at.since(now)).min()
+            // One that is due and still there is nobody's business any more.
+            times.flatten().filter(|at| *at > now).map(|at| at.since(now)).min()
         });
         times.await.unwrap_or(Duration::from_secs(3_600))
     }

@@ -4,17 +4,19 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use rekindle_core::record::{
     CheckpointType, EffectKind, EffectOutcome, Extra, InDoubtPolicy, OutcomeStatus, RegisterSet, RunOutcome, Usage,
+    WaitCloseReason, WaitClosed,
 };
 use rekindle_core::{EffectId, Error, ErrorKind, Journal, Json, Record, Result, State};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::{Executor, Input};
 use crate::driver::{
@@ -150,15 +152,56 @@ impl Flow {
 pub struct FlowContext {
     driver: Driver,
     turn: u64,
-    shared: Arc<Mutex<Progress>>,
+    shared: Arc<Progress>,
+}
+
+/// How far the body is, as its run sees it.
+#[derive(Debug, Default)]
+struct Progress {
+    inner: Mutex<ProgressInner>,
+    /// Something changed that may mean that nothing can go on.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct ProgressInner {
     names: HashSet<String>,
+    /// Steps under way.
+    running: usize,
+    /// What the body waits for; it stands still there.
     waits: Option<String>,
-    /// The run is to stop, so no step was begun.
+    /// The run is to stop, and the body stands still before a step.
     stopped: bool,
+}
+
+impl Progress {
+    fn inner(&self) -> MutexGuard<'_, ProgressInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The body stands still here, for the rest of this run.
+    async fn stand_still<T>(&self, note: impl FnOnce(&mut ProgressInner)) -> T {
+        note(&mut self.inner());
+        self.changed.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// A step under way.
+struct Running(Arc<Progress>);
+
+impl Running {
+    fn begin(progress: &Arc<Progress>) -> Self {
+        progress.inner().running += 1;
+        Self(Arc::clone(progress))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.inner().running -= 1;
+        self.0.changed.notify_one();
+    }
 }
 
 impl FlowContext {
@@ -194,6 +237,7 @@ impl FlowContext {
         let effect = self.effect(name, Json::of(input)?, policy, retries)?;
         self.check_doubt(&effect).await?;
         self.check_stop().await?;
+        let _running = Running::begin(&self.shared);
         let tried = |attempt: Attempt| {
             let running = work(attempt);
             async move {
@@ -253,8 +297,7 @@ impl FlowContext {
     }
 
     fn effect(&self, name: &str, input: Json, policy: InDoubtPolicy, retries: Retries) -> Result<Effect> {
-        let mut progress = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if !progress.names.insert(name.to_owned()) {
+        if !self.shared.inner().names.insert(name.to_owned()) {
             return Err(Error::invalid(format!("the flow has two steps named `{name}`"))
                 .hint("give each step its own name, e.g. with a number in a loop"));
         }
@@ -270,6 +313,7 @@ impl FlowContext {
             child: None,
             retries,
             settles_when_exhausted: true,
+            alongside: Vec::new(),
         })
     }
 
@@ -278,8 +322,7 @@ impl FlowContext {
         if self.driver.proceed().await?.is_none() {
             return Ok(());
         }
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
-        Err(Error::new(ErrorKind::Unfinished, "the run is to stop").hint("resume it later"))
+        self.shared.stand_still(|progress| progress.stopped = true).await
     }
 
     async fn check_doubt(&self, effect: &Effect) -> Result<()> {
@@ -315,7 +358,7 @@ impl FlowContext {
         self.driver.commit(vec![closed, outcome.into()]).await
     }
 
-    /// Stays until something happens, or has the run end until then.
+    /// Stays until something happens, or has the run end until then. The body never hears of it.
     async fn hold(&self, name: &str) -> Result<()> {
         let stopping = self.driver.proceed().await?.is_some();
         if !stopping && self.driver.options().on_wait == OnWait::Hold {
@@ -323,8 +366,7 @@ impl FlowContext {
             return self.driver.proceed().await.map(drop);
         }
         let what = format!("the flow waits for `{name}`");
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).waits = Some(what.clone());
-        Err(Error::new(ErrorKind::Unfinished, what).hint("answer the wait, then resume"))
+        self.shared.stand_still(|progress| progress.waits = Some(what)).await
     }
 }
 
@@ -353,12 +395,19 @@ impl Executor for Inner {
         is_mid_turn(state)
     }
 
+    fn reads_messages(&self) -> bool {
+        false
+    }
+
     fn has_queued(&self, _state: &State) -> bool {
         false
     }
 
-    fn closing(&self, _state: &State, _journal: &Journal) -> Result<Vec<Record>> {
-        Ok(Vec::new())
+    fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
+        let close = |wait: &rekindle_core::WaitState| {
+            WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
+        };
+        Ok(state.waits().map(close).collect())
     }
 
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
@@ -373,27 +422,37 @@ impl Executor for Inner {
         driver.barrier().await?;
         driver.begin_step();
         let context = FlowContext { driver: driver.clone(), turn: flow.turn, shared: Arc::default() };
-        let body = (self.body)(context.clone(), flow.input.clone().unwrap_or_else(Json::null));
-        let ended = tokio::select! {
-            ended = body => ended,
-            stop = stop_requested(driver) => return stop,
+        let progress = Arc::clone(&context.shared);
+        let body = (self.body)(context, flow.input.clone().unwrap_or_else(Json::null));
+        tokio::pin!(body);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut body => break ended,
+                () = progress.changed.notified() => {
+                    if let Some(end) = stands_still(&progress, driver) {
+                        return Ok(end);
+                    }
+                }
+                stop = stop_requested(driver) => return stop,
+            }
         };
-        let (waits, stopped) = {
-            let progress = context.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            (progress.waits.clone(), progress.stopped)
-        };
-        if let (Some(what), Err(_)) = (waits, &ended) {
-            return Ok(End::new(RunOutcome::Waiting, what));
-        }
-        if stopped && ended.is_err() {
-            return Ok(stop_end(driver));
-        }
         let value = ended?;
         flow.done = true;
         driver.stage(vec![RegisterSet::new(register(REGISTER)?, Json::of(&flow)?).into()]).await?;
         let description = format!("flow `{}` ended", self.name);
         driver.stage_checkpoint(NewCheckpoint::auto(CheckpointType::Turn, flow.turn, description)).await?;
         Ok(End { value: Some(value), ..End::new(RunOutcome::Succeeded, "the flow came to its end") })
+    }
+}
+
+/// How the run ends if its body stands still and no step is under way.
+fn stands_still(progress: &Progress, driver: &Driver) -> Option<End> {
+    let inner = progress.inner();
+    match (&inner.waits, inner.stopped, inner.running) {
+        (_, true, 0) => Some(stop_end(driver)),
+        (Some(what), false, 0) => Some(End::new(RunOutcome::Waiting, what.clone())),
+        _ => None,
     }
 }
 

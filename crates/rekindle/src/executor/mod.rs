@@ -30,6 +30,9 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
     /// Whether the last turn was not finished, as far as the state itself says.
     fn is_mid_turn(&self, state: &State) -> bool;
 
+    /// Whether messages of the inbox are input to it.
+    fn reads_messages(&self) -> bool;
+
     /// Whether a message waits in the state for a turn of its own.
     fn has_queued(&self, state: &State) -> bool;
 

@@ -102,6 +102,11 @@ impl ToolContext {
         self.inner.driver.partial(&self.inner.effect, self.inner.attempt.number, value).await
     }
 
+    /// Whether the run stays while it waits.
+    pub(crate) fn holds(&self) -> bool {
+        self.inner.driver.options().on_wait == crate::driver::OnWait::Hold
+    }
+
     /// Whether the run is to end for good.
     pub(crate) fn is_cancelling(&self) -> bool {
         self.inner.driver.stopping() == Some(crate::driver::Stop::Cancel)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rekindle_core::record::InDoubtPolicy;
+use serde::{Deserialize, Serialize};
 
 /// What the engine must know of a tool. The default is a tool that only reads: it may be
 /// repeated, runs in parallel with others, and has a minute.
@@ -86,7 +87,8 @@ impl Retries {
 }
 
 /// A person must agree to a call before it is made.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Approval {
     /// What the person is asked; the call itself is shown too.
     pub prompt: String,

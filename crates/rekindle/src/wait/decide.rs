@@ -92,6 +92,18 @@ fn on_expiry(opened: &WaitOpened) -> Verdict {
     }
 }
 
+fn approves_something_else(wait: &WaitState) -> Error {
+    let shown = shown_digest(wait).map(|digest| digest.to_string()).unwrap_or_default();
+    let editor = wait.decisions.iter().rev().find(|decision| decision.arguments.is_some());
+    let message = match editor {
+        Some(editor) => format!("{} changed the arguments, and this approval is for others", editor.author),
+        None => "the approval is not for the arguments that are shown".to_owned(),
+    };
+    let arguments = editor.and_then(|editor| editor.arguments.as_ref()).or(wait.opened.arguments.as_ref());
+    let arguments = arguments.map(Json::to_string).unwrap_or_default();
+    Error::invalid(message).hint(format!("look at {arguments} and approve digest {shown}, or reject the call"))
+}
+
 /// Whether `answer` may be given to the wait as it is at `now`; the error says why not.
 pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, now: Timestamp) -> Result<()> {
     let opened = &wait.opened;
@@ -106,10 +118,7 @@ pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, now: Timestam
             return Err(Error::invalid("this wait is for an approval: approve or reject it"));
         }
         (WaitKind::Approval, Decision::Approve) if answer.digest != shown_digest(wait) => {
-            let shown = shown_digest(wait).map(|digest| digest.to_string()).unwrap_or_default();
-            return Err(Error::invalid("the approval is not for the arguments that are shown").hint(format!(
-                "look at the arguments again, somebody may have edited them, and approve digest {shown}"
-            )));
+            return Err(approves_something_else(wait));
         }
         (WaitKind::Question | WaitKind::Signal, Decision::Approve) => {
             return Err(Error::invalid("this wait is not for an approval").hint("answer it with a value, or reject it"));

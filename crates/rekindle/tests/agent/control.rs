@@ -304,3 +304,27 @@ async fn a_second_run_of_a_session_is_refused_with_the_owner() {
     assert_eq!(run.report().await.unwrap().outcome, RunOutcome::Succeeded);
     assert_eq!(rig.records().await.iter().filter(|record| matches!(record, Record::RunStarted(_))).count(), 1);
 }
+
+#[tokio::test]
+async fn a_run_that_was_taken_over_writes_nothing_any_more() {
+    let rig = Rig::new(Kind::Sqlite).await;
+    let (first, second) = (Held::default(), Held::default());
+    let (zombie, _) = slow(&first);
+    let run = zombie.run("go", &rig.session).await.unwrap();
+    first.began().await;
+    let (heir, _) = slow(&second);
+    let options = rekindle::ResumeOptions::new("maria").take_over();
+    let taken = heir.resume_with(&rig.again().await, options).await.unwrap();
+    second.began().await;
+    first.release();
+    let error = run.report().await.unwrap_err();
+    assert_eq!(error.code(), "RK0006", "{error:?}");
+    second.release();
+    assert_eq!(taken.report().await.unwrap().text(), "done");
+    let records = rig.records().await;
+    let outcomes = records
+        .iter()
+        .filter(|record| matches!(record, Record::EffectOutcome(outcome) if outcome.effect.as_str().starts_with('t')));
+    assert_eq!(outcomes.count(), 1, "only the heir's");
+    assert_eq!(records.iter().filter(|record| matches!(record, Record::RunEnded(_))).count(), 1);
+}

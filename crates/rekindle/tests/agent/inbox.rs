@@ -110,7 +110,7 @@ async fn the_same_message_sent_again_after_it_was_taken_counts_once() {
         let rig = Rig::new(Kind::Sqlite).await;
         let (agent, _) = agent(Script::new("m").text("one").text("two").repeating_last(), |builder| builder);
         let again = rig.message(mode, "hello");
-        rig.send(&[again.clone()]).await;
+        rig.send(std::slice::from_ref(&again)).await;
         agent.resume(&rig.session).await.unwrap().report().await.unwrap();
         rig.send(&[again]).await;
         agent.run_once("bye", &rig.again().await).await.unwrap();
@@ -180,4 +180,19 @@ async fn a_message_for_a_session_sent_by_a_tool_of_it_is_not_lost() {
         agent.resume(&rig.session).await.unwrap().report().await.unwrap();
     }
     assert_eq!(texts(&rig.messages().await, Role::User), ["go", "remember me"]);
+}
+
+#[tokio::test]
+async fn a_resume_of_a_failed_turn_goes_on_with_it_although_a_message_is_queued() {
+    let rig = Rig::memory().await;
+    let failing = Turn::text("one").failing(rekindle::model::ModelError::fatal("no such key"));
+    let (agent, spy) = agent(Script::new("m").turn(failing).text("two"), |builder| builder);
+    agent.run_once("first", &rig.session).await.unwrap_err();
+    rig.send(&[rig.message(InboxMode::Queue, "second")]).await;
+    let report = agent.resume(&rig.again().await).await.unwrap().report().await.unwrap();
+    assert_eq!(report.text(), "two");
+    let messages = rig.messages().await;
+    let said: Vec<_> = messages.iter().map(rekindle::Message::text).collect();
+    assert_eq!(said, ["first", "one", "second", "two"]);
+    assert_eq!(texts(&spy.views()[1], Role::User), ["first"]);
 }

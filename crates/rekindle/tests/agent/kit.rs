@@ -253,7 +253,7 @@ impl Default for Held {
 
 impl Held {
     pub fn tool(&self, name: &str) -> FnTool<Of> {
-        self.tool_ending(name, |what| Ok(what))
+        self.tool_ending(name, Ok)
     }
 
     /// The same, ending in that way when it is released.

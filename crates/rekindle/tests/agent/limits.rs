@@ -138,6 +138,16 @@ async fn memory_too_large_to_be_stored_is_refused() {
 }
 
 #[tokio::test]
+async fn memory_under_an_illegal_key_is_refused() {
+    let bad = tool("bad", "Remembers oddly.", async |_, _: Of| {
+        let key = "k".repeat(10_000);
+        Ok::<_, ToolError>(ToolOutput::json(Json::from("ok")).and_remember(key, Json::null()))
+    });
+    let told = tokio::time::timeout(Duration::from_secs(10), told(bad)).await;
+    assert!(told.expect("it ends").error);
+}
+
+#[tokio::test]
 async fn a_tool_whose_own_json_is_broken_has_failed_with_the_reason() {
     let bad = tool("bad", "Mumbles.", async |_, _: Of| Ok::<_, ToolError>(Json::parse("{\"a\":")?));
     let result = told(bad).await;

@@ -2,11 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod budgets;
+mod child;
 mod control;
+mod events;
+mod flow;
 mod inbox;
 mod kit;
 mod limits;
 mod middleware;
+mod resume;
+#[allow(dead_code)]
 #[path = "../it/support.rs"]
 mod support;
 mod tools;

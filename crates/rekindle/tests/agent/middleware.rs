@@ -353,3 +353,35 @@ async fn state_is_committed_together_with_what_it_counts() {
         assert!(at > 5, "{at} commit points");
     }
 }
+
+/// Cannot stand results.
+#[derive(Debug)]
+struct Refuses;
+
+#[async_trait]
+impl Middleware for Refuses {
+    fn name(&self) -> &str {
+        "refuses"
+    }
+
+    async fn after_tool(&self, _: &ToolCall, _: &mut ToolResult) -> Result<()> {
+        Err(rekindle::Error::invalid("no results, please"))
+    }
+}
+
+#[tokio::test]
+async fn middleware_that_fails_fails_the_run_and_calls_nothing_again() {
+    for writes in [false, true] {
+        let rig = Rig::memory().await;
+        let held = Held::default();
+        (0..100).for_each(|_| held.release());
+        let script = Script::new("m").call("slow", of("a")).text("done");
+        let tool = if writes { held.tool("slow").writes() } else { held.tool("slow") };
+        let (agent, _) = agent(script, |builder| builder.tool(tool).middleware(Refuses));
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(10), agent.run_once("go", &rig.session)).await;
+        let error = ended.expect("it ends").unwrap_err();
+        assert!(error.message().contains("no results"), "{error:?}");
+        assert_eq!(held.calls(), 1);
+        assert_eq!(rig.state().await.status(), Status::Failed);
+    }
+}

@@ -418,3 +418,17 @@ async fn cancelling_a_waiting_run_closes_its_wait() {
     assert_eq!(agent.run_once("again", &rig.session).await.unwrap().text(), "done");
     assert_eq!(calls.all(), [] as [&str; 0]);
 }
+
+#[tokio::test]
+async fn a_run_that_holds_goes_on_by_itself_when_its_timer_ends() {
+    let (agent, _) = {
+        let sleep = tool("sleep", "Sleeps.", async |_, _: Of| {
+            Ok::<_, ToolError>(ToolOutput::wait(WaitSpec::timer(Duration::from_millis(5))))
+        });
+        let script = Script::new("m").call("sleep", of("it")).text("awake");
+        agent(script, |builder| builder.tool(sleep).on_wait(OnWait::Hold))
+    };
+    // By the clock of this machine: nobody moves it.
+    let session = rekindle::Engine::memory().unwrap().create("s").await.unwrap();
+    assert_eq!(agent.run_once("go", &session).await.unwrap().text(), "awake");
+}

@@ -227,6 +227,7 @@ pub fn agent(order: &Order) -> Agent {
         .tool(takes(order, "lengthy", Duration::from_millis(600)).sequential())
         .tool(takes(order, "endless", Duration::from_secs(3_600)).timeout(Duration::from_secs(7_200)))
         .tool(takes(order, "transfer", Duration::from_millis(100)).writes())
+        .tool(takes(order, "single", Duration::from_millis(300)).writes().concurrency(1))
         .tool(email(order))
         .build()
         .unwrap()

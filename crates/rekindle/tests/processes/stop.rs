@@ -94,3 +94,25 @@ async fn a_call_that_must_not_be_repeated_ends_or_does_not_begin() {
         assert_eq!(lines.iter().filter(|line| line.starts_with("transfer all ")).count(), 1, "{lines:#?}");
     }
 }
+
+#[tokio::test]
+async fn calls_that_wait_for_room_do_not_begin_after_a_stop() {
+    let directory = TempDir::new().unwrap();
+    let calls = ["a", "b", "c"].map(|what| Call::new("single", json!({ "what": what })));
+    let script = Script::new("m").calls(calls).text("done");
+    let order = |name: &str| Order { lease: LONG, ..Order::new(directory.path(), name, script.clone()) };
+    let mut process = order("first").start();
+    process.wait_for("begin single");
+    process.tell("stop");
+    let (said, end) = process.end();
+    assert_eq!(end.outcome, Some(RunOutcome::Paused), "{end:?}");
+    let begun: Vec<_> = said.iter().filter(|line| line.starts_with("begin ")).collect();
+    assert!(begun.is_empty(), "they began although the run was to stop: {begun:?}");
+    let (_, end) = order("second").start().end();
+    assert_eq!((end.outcome, end.text.as_str()), (Some(RunOutcome::Succeeded), "done"), "nobody had to be asked");
+    let lines = ledger(directory.path()).lines();
+    for what in ["a", "b", "c"] {
+        let count = lines.iter().filter(|line| line.starts_with(&format!("single {what} "))).count();
+        assert_eq!(count, 1, "{what}: {lines:#?}");
+    }
+}

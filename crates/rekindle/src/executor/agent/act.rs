@@ -39,7 +39,9 @@ enum Next {
 impl Turn<'_> {
     /// Makes the calls of the last answer that have not ended.
     pub(super) async fn act(&mut self) -> Result<Acted> {
+        let interrupted = self.driver.take_interrupt();
         self.driver.begin_step();
+        self.driver.check_asked().await?;
         let calls: Vec<ToolCall> = self.answer.iter().flat_map(Message::calls).cloned().collect();
         let effects: Vec<EffectId> = calls
             .iter()
@@ -47,14 +49,14 @@ impl Turn<'_> {
             .map(|(number, call)| call_effect(self.at.step, number, call))
             .collect::<Result<_>>()?;
         let mut waits = None;
-        for stage in self.stages(&calls) {
+        for stage in self.stages(&calls).into_iter().filter(|_| !interrupted) {
             waits = self.make(&calls, &effects, stage).await?;
             if waits.is_some() || self.driver.is_stopping() {
                 break;
             }
         }
         if !self.all_settled(&effects).await {
-            match self.interrupted(&calls, &effects).await? {
+            match self.interrupted(interrupted, &calls, &effects).await? {
                 true => {}
                 false if self.driver.is_stopping() => return Ok(Acted::Interrupted),
                 false => return Ok(Acted::Waits(waits.unwrap_or_else(|| "a call has not ended".into()))),
@@ -94,7 +96,7 @@ impl Turn<'_> {
                 Next::Waits(what) => drop(waits.get_or_insert(what)),
                 Next::Make(ready) => {
                     self.mark_risky(&ready).await?;
-                    jobs.push(Job::new(self.agent, self.driver, *ready).run());
+                    jobs.push(self.job(*ready).run());
                 }
             }
         }
@@ -107,7 +109,7 @@ impl Turn<'_> {
                 Ok(Performed::InDoubt(_)) if self.driver.is_stopping() => {}
                 Ok(Performed::InDoubt(why)) => match self.doubt(&ready, &why).await {
                     Ok(Next::Waits(what)) => drop(waits.get_or_insert(what)),
-                    Ok(Next::Make(ready)) => jobs.push(Job::new(self.agent, self.driver, *ready).run()),
+                    Ok(Next::Make(ready)) => jobs.push(self.job(*ready).run()),
                     Ok(Next::Settled) => {}
                     // The others may still end well: what they did must be on record.
                     Err(error) => drop(failure.get_or_insert(error)),
@@ -118,12 +120,20 @@ impl Turn<'_> {
         failure.map_or(Ok(waits), Err)
     }
 
+    fn job<'j>(&self, ready: Ready) -> Job<'j>
+    where
+        Self: 'j,
+    {
+        Job::new(self.agent, self.driver, std::sync::Arc::clone(&self.parallel), ready)
+    }
+
     /// What is to be done with a call now, by what is on record for it.
     async fn next(&mut self, effect: &EffectId, call: &ToolCall) -> Result<Next> {
-        if let Some(ready) = self.ready.remove(effect)
-            && ready.approval.is_none()
-        {
-            return Ok(Next::Make(Box::new(ready)));
+        if let Some(ready) = self.ready.remove(effect) {
+            return match ready.approval.clone() {
+                Some(approval) => self.ask_approval(&ready, &approval).await,
+                None => Ok(Next::Make(Box::new(ready))),
+            };
         }
         if let Some(wait) = self.driver.wait_of(effect).await {
             return self.answered_wait(effect, call, &wait).await;
@@ -133,13 +143,9 @@ impl Turn<'_> {
         match self.driver.known(&ready.effect).await? {
             Known::Settled(_) => Ok(Next::Settled),
             Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
+            Known::NotDone(intent) => Ok(Next::Make(Box::new(as_made(ready, intent.arguments)))),
             Known::InDoubt(intent) => {
-                // As it was made: middleware or a person may have changed the arguments.
-                let mut ready = ready;
-                if let Some(arguments) = intent.arguments {
-                    ready.call.arguments = arguments.clone();
-                    ready.effect.arguments = Some(arguments);
-                }
+                let ready = as_made(ready, intent.arguments);
                 self.doubt(&ready, "its process died while the call was under way").await
             }
             Known::New => match ready.approval.clone() {
@@ -163,6 +169,13 @@ impl Turn<'_> {
                 None => Err(step_failed(format!("the tool `{}` of an unfinished call is gone", call.name))
                     .hint("bring the tool back, or cancel the run")),
             };
+        }
+        if let Some(decided) = self.decided_before(id).await?
+            && let Some(entry) = self.agent.toolbox.get(&call.name).cloned()
+        {
+            let made = ToolCall { arguments: decided.arguments, ..call.clone() };
+            let effect = self.call_effect_of(id.clone(), &entry, call, &made);
+            return Ok(Some(Ready { entry, effect, call: made, approval: decided.approval }));
         }
         match self.decide(id, call).await? {
             Decision::Make(ready) => Ok(Some(*ready)),
@@ -220,25 +233,28 @@ impl Turn<'_> {
                 match entry.schema.faults(&made.arguments) {
                     Err(faults) => ToolResult::failed(call, &format!("the approved arguments do not fit: {faults}")),
                     Ok(()) => {
-                        // The answer and the intent are committed together.
-                        self.driver.stage(vec![closed]).await?;
-                        let effect = self.call_effect_of(effect.clone(), &entry, call, &made);
+                        // The end of the wait and the intent are committed together.
+                        let mut effect = self.call_effect_of(effect.clone(), &entry, call, &made);
+                        effect.alongside.push(closed);
                         return Ok(Next::Make(Box::new(Ready { entry, effect, call: made, approval: None })));
                     }
                 }
             }
             (WaitPurpose::InDoubt, Verdict::Answered(answer)) => match in_doubt_answer(&answer) {
                 Settled::Retry => {
-                    self.driver.stage(vec![closed]).await?;
                     let intent = self.driver.read(|state| state.effect(effect).map(|known| known.intent.clone())).await;
                     made.arguments = intent.and_then(|intent| intent.arguments).unwrap_or(made.arguments);
-                    let effect = self.call_effect_of(effect.clone(), &entry, call, &made);
+                    let mut effect = self.call_effect_of(effect.clone(), &entry, call, &made);
+                    effect.alongside.push(closed);
                     return Ok(Next::Make(Box::new(Ready { entry, effect, call: made, approval: None })));
                 }
                 Settled::Done(value) => ToolResult::new(call, value),
                 Settled::Failed => ToolResult::failed(call, "somebody found that the call did not succeed"),
             },
-            (WaitPurpose::Result, Verdict::Answered(value)) => ToolResult::new(call, self.driver.clean(value)),
+            (WaitPurpose::Result, Verdict::Answered(value)) => ToolResult::new(call, value),
+            (WaitPurpose::Result, Verdict::Approved { arguments }) => {
+                ToolResult::new(call, arguments.map_or_else(|| Json::parse("true"), Ok)?)
+            }
             (_, Verdict::Rejected { reason }) => ToolResult::failed(call, &format!("rejected: {reason}")),
             (_, Verdict::Expired) => ToolResult::failed(call, "nobody answered in time"),
             (_, Verdict::Approved { .. } | Verdict::Answered(_)) => ToolResult::failed(call, "the answer does not fit"),
@@ -275,6 +291,11 @@ impl Turn<'_> {
 
     /// What is done with a call of which nobody knows whether it happened.
     async fn doubt(&mut self, ready: &Ready, why: &str) -> Result<Next> {
+        let tries = self.doubts.entry(ready.effect.id.clone()).or_default();
+        *tries += 1;
+        if *tries > ready.effect.retries.attempts.max(1) {
+            return self.ask_person(ready, why).await;
+        }
         match ready.effect.policy {
             InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => Ok(Next::Make(Box::new(ready.clone()))),
             InDoubtPolicy::Check => self.check(ready, why).await,
@@ -290,9 +311,9 @@ impl Turn<'_> {
     }
 
     async fn check(&mut self, ready: &Ready, why: &str) -> Result<Next> {
-        match Job::new(self.agent, self.driver, ready.clone()).check().await {
+        match self.job(ready.clone()).check().await {
             Some(Checked::Happened(value)) => {
-                let result = ToolResult::new(&ready.call, self.driver.clean(value));
+                let result = ToolResult::new(&ready.call, value);
                 let attempt = self.driver.known(&ready.effect).await?.next_attempt().saturating_sub(1).max(1);
                 let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
                 let value = Message::tool(result).with_id(ids, now).to_json()?;
@@ -329,9 +350,10 @@ impl Turn<'_> {
 
     /// Whether a message came in between: then the calls that did not end are closed, and the
     /// model hears of both.
-    async fn interrupted(&mut self, calls: &[ToolCall], effects: &[EffectId]) -> Result<bool> {
+    async fn interrupted(&mut self, before: bool, calls: &[ToolCall], effects: &[EffectId]) -> Result<bool> {
         let stop = self.driver.stopping();
-        let by_message = stop.is_none() && self.driver.step_token().is_cancelled();
+        let lost = self.driver.control().lost().is_some();
+        let by_message = stop.is_none() && !lost && (before || self.driver.step_token().is_cancelled());
         if !by_message && stop != Some(Stop::Interrupt) {
             return Ok(false);
         }
@@ -345,19 +367,23 @@ impl Turn<'_> {
         });
         let records = records.await?.into_iter().flatten().collect();
         self.driver.commit(records).await?;
+        self.driver.take_interrupt();
         Ok(true)
     }
 
     /// All calls ended: their results go into the conversation, in the order of the calls.
     async fn finish_step(&mut self, effects: Vec<EffectId>) -> Result<()> {
         let (failed, terminate) = self.driver.read(|state| outcomes(state, &effects)).await;
-        self.at.failures = if failed { self.at.failures + 1 } else { 0 };
-        self.at.phase = Phase::Think;
         let step = self.at.step;
+        self.at.failures = if failed { self.at.failures + 1 } else { 0 };
+        self.at.phase = if terminate.is_some() { Phase::Idle } else { Phase::Think };
+        self.at.ended.clone_from(&terminate);
         self.at.step += 1;
         self.at.iteration += 1;
         self.ready.clear();
-        let records = vec![LogAppendOutcomes::new(messages(), effects).into(), self.at.record()?];
+        self.doubts.clear();
+        let mut records = vec![LogAppendOutcomes::new(messages(), effects).into(), self.at.record()?];
+        records.extend(self.forget_decided()?);
         self.driver.stage(records).await?;
         let grown = self.driver.take_growth().await;
         if self.driver.options().checkpoints.marks_step(step, self.step_began.elapsed(), grown) {
@@ -366,7 +392,7 @@ impl Turn<'_> {
             self.driver.stage_checkpoint(checkpoint).await?;
         }
         if let Some(reason) = terminate {
-            return self.finish(reason).await;
+            return self.mark_turn(&reason).await;
         }
         let limit = self.agent.failure_limit;
         if limit > 0 && self.at.failures >= limit {
@@ -376,6 +402,15 @@ impl Turn<'_> {
         }
         Ok(())
     }
+}
+
+/// The call as it was made: middleware or a person may have changed the arguments.
+fn as_made(mut ready: Ready, arguments: Option<Json>) -> Ready {
+    if let Some(arguments) = arguments {
+        ready.call.arguments = arguments.clone();
+        ready.effect.arguments = Some(arguments);
+    }
+    ready
 }
 
 /// Whether all calls failed, and why one of them ended the turn.

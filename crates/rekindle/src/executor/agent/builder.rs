@@ -6,7 +6,6 @@ use std::time::Duration;
 use rekindle_core::record::Durability;
 use rekindle_core::retention::Policy;
 use rekindle_core::{Error, Result};
-use tokio::sync::Semaphore;
 
 use super::toolbox::Toolbox;
 use super::{Agent, Inner};
@@ -227,8 +226,7 @@ impl AgentBuilder {
             model_timeout: self.model_timeout,
             same_call_limit: self.same_call_limit,
             failure_limit: self.failure_limit,
-            parallel: Arc::new(Semaphore::new(self.parallel)),
-            parallel_limit: self.parallel,
+            parallel: self.parallel,
         };
         Ok(Agent { inner: Arc::new(inner) })
     }

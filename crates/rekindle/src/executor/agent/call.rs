@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use rekindle_core::record::{Extra, InDoubtPolicy, RegisterSet, Usage};
 use rekindle_core::{Json, Record, Result};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::Inner;
 use super::plan::Ready;
-use crate::driver::{Attempt, Driver, MEMORY, Performed, Stop, Tried, WaitPurpose, panic_text, register};
+use crate::driver::{Attempt, Driver, MEMORY, Performed, Stop, Tried, WaitPurpose, check_value, panic_text, register};
 use crate::message::{Message, ToolResult};
 use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput};
 
@@ -20,6 +21,7 @@ const STOP_WITHIN: Duration = Duration::from_millis(500);
 pub(super) struct Job<'a> {
     agent: &'a Inner,
     driver: &'a Driver,
+    parallel: Arc<Semaphore>,
     ready: Ready,
 }
 
@@ -38,14 +40,14 @@ enum Ended {
 }
 
 impl<'a> Job<'a> {
-    pub(super) fn new(agent: &'a Inner, driver: &'a Driver, ready: Ready) -> Self {
-        Self { agent, driver, ready }
+    pub(super) fn new(agent: &'a Inner, driver: &'a Driver, parallel: Arc<Semaphore>, ready: Ready) -> Self {
+        Self { agent, driver, parallel, ready }
     }
 
     /// Makes the call once there is room for it.
     pub(super) async fn run(self) -> Made {
         // Closed by nobody, so a permit always comes.
-        let _any = Arc::clone(&self.agent.parallel).acquire_owned().await;
+        let _any = Arc::clone(&self.parallel).acquire_owned().await;
         let _this = match &self.ready.entry.permits {
             Some(permits) => Some(Arc::clone(permits).acquire_owned().await),
             None => None,
@@ -69,10 +71,16 @@ impl<'a> Job<'a> {
     }
 
     async fn try_once(&self, attempt: Attempt) -> Tried {
+        let cancel = attempt.cancel.clone();
         let ended = self.call(attempt).await;
-        match self.tried(ended).await {
+        match self.tried(ended, cancel.is_cancelled()).await {
             Ok(tried) => tried,
-            Err(error) => Tried::InDoubt { error: error.to_string() },
+            // The tool has come back: what it did is done, whatever is wrong with what it said.
+            Err(error) => {
+                let text = format!("what the tool gave back cannot be recorded: {error}");
+                let result = Message::tool(ToolResult::failed(&self.ready.call, &text)).to_json();
+                Tried::Failed { value: result.unwrap_or_else(|_| Json::null()), error: text }
+            }
         }
     }
 
@@ -97,24 +105,33 @@ impl<'a> Job<'a> {
         }
     }
 
-    async fn tried(&self, ended: Ended) -> Result<Tried> {
-        let stopped = self.driver.is_stopping();
+    async fn tried(&self, ended: Ended, told_to_stop: bool) -> Result<Tried> {
         Ok(match ended {
             Ended::Returned(Ok(output)) => return self.output(output).await,
             // A tool that was told to stop says so in its own way; what it says is no result.
-            Ended::Returned(Err(_)) | Ended::Stopped if stopped => return self.stopped().await,
-            Ended::Returned(Err(error)) if error.retry => {
-                Tried::Passing { value: self.failure(error.message()).await?, error: error.message, after: None }
-            }
+            Ended::Returned(Err(_)) | Ended::Stopped if told_to_stop => return self.stopped().await,
             Ended::Returned(Err(error)) => {
-                Tried::Failed { value: self.failure(error.message()).await?, error: error.message }
+                let ToolError { message, retry } = shortened(error);
+                let value = self.failure(&message).await?;
+                match retry {
+                    true => Tried::Passing { value, error: message, after: None },
+                    false => Tried::Failed { value, error: message },
+                }
             }
-            Ended::Panicked(text) => {
-                let error = format!("the tool panicked: {text}");
-                Tried::Failed { value: self.failure(&error).await?, error }
-            }
+            Ended::Panicked(text) => self.panicked(&text).await?,
             Ended::TimedOut(after) => self.timed_out(after).await?,
             Ended::Stopped => return self.stopped().await,
+        })
+    }
+
+    /// How far a tool came that panicked, nobody knows.
+    async fn panicked(&self, text: &str) -> Result<Tried> {
+        let error = shortened(ToolError::failed(format!("the tool panicked: {text}"))).message;
+        Ok(match self.ready.effect.policy {
+            InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => {
+                Tried::Failed { value: self.failure(&error).await?, error }
+            }
+            _ => Tried::InDoubt { error },
         })
     }
 
@@ -142,8 +159,8 @@ impl<'a> Job<'a> {
 
     async fn output(&self, output: ToolOutput) -> Result<Tried> {
         let value = match output.reply {
-            Reply::Value(value) => self.driver.clean(value),
-            Reply::Suspend(waits_for) => return Ok(Tried::Open { records: Vec::new(), waits_for }),
+            Reply::Value(value) => value,
+            Reply::Suspend(waits_for) => return Ok(Tried::Suspended { waits_for }),
             Reply::Wait(spec) => {
                 let step = self.ready.effect.step.as_deref().and_then(|step| step.parse().ok()).unwrap_or(0);
                 let id = Some(self.ready.effect.id.clone());
@@ -156,6 +173,7 @@ impl<'a> Job<'a> {
             let error = too_large(&value, limit);
             return Ok(Tried::Failed { value: self.failure(&error).await?, error });
         }
+        check_value(&value, self.driver.limits())?;
         let mut extra = Extra::new();
         let result = ToolResult { terminate: output.terminate.clone(), ..ToolResult::new(&self.ready.call, value) };
         if let Some(reason) = output.terminate {
@@ -163,7 +181,8 @@ impl<'a> Job<'a> {
         }
         let mut records: Vec<Record> = Vec::new();
         for (key, value) in output.remember {
-            records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, self.driver.clean(value)).into());
+            check_value(&value, self.driver.limits())?;
+            records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value).into());
         }
         Ok(Tried::Ok { value: self.message(result).await?, usage: Usage::default(), records, extra })
     }
@@ -183,7 +202,7 @@ impl<'a> Job<'a> {
             }
         }
         let message = Message::tool(result).with_id(self.driver.engine().journal().ids(), self.driver.now());
-        Ok(self.driver.clean(message.to_json()?))
+        message.to_json()
     }
 }
 
@@ -203,6 +222,16 @@ fn too_large(value: &Json, limit: usize) -> String {
         "the result has {} bytes, more than the {limit} that are kept; it begins with {start}",
         value.as_str().len()
     )
+}
+
+/// An error text that fits into a record.
+fn shortened(mut error: ToolError) -> ToolError {
+    const LONGEST: usize = 8 << 10;
+    if error.message.len() > LONGEST {
+        let start: String = error.message.chars().take(LONGEST / 4).collect();
+        error.message = format!("{start} … ({} bytes in all)", error.message.len());
+    }
+    error
 }
 
 /// A task that is aborted when nobody waits for it any more.

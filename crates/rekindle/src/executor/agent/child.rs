@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome};
-use rekindle_core::{ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, Status};
+use rekindle_core::{BranchId, ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, Status};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -55,14 +55,24 @@ impl SubAgent {
         Ok(Session::new(context.engine().clone(), key))
     }
 
-    /// Starts the child's turn, or goes on with it.
+    /// Starts the child's turn, or goes on with it; while the parent holds, until the child ends.
     async fn run(&self, context: &ToolContext, session: &Session, task: String) -> Result<Option<RunReport>> {
         let state = session.engine().journal().load(session.key(), None).await?.state;
         let begun = state.run().is_some();
         if begun && state.status() == Status::Succeeded {
             return Ok(None);
         }
-        let input = if begun { Vec::new() } else { vec![Message::user(task)] };
+        let mut input = if begun { Vec::new() } else { vec![Message::user(task)] };
+        loop {
+            let report = self.run_once(context, session, std::mem::take(&mut input)).await?;
+            let waits = report.outcome == RunOutcome::Waiting && context.holds() && !context.is_cancelled();
+            if !waits || !self.answered(context, session, &report).await? {
+                return Ok(Some(report));
+            }
+        }
+    }
+
+    async fn run_once(&self, context: &ToolContext, session: &Session, input: Vec<Message>) -> Result<RunReport> {
         // The run of a dead parent may still hold the child's lease for a moment.
         let options = ResumeOptions::new(format!("parent {}", context.session()))
             .patience(session.engine().lease().saturating_mul(2));
@@ -71,12 +81,29 @@ impl SubAgent {
         let report = handle.report();
         tokio::pin!(report);
         tokio::select! {
-            report = &mut report => return report.map(Some),
+            report = &mut report => return report,
             () = context.cancelled() => {}
         }
         let command = if context.is_cancelling() { Command::Cancel } else { Command::Pause };
         crate::operations::control::tell_run(session.engine(), session.key(), &run, command).await?;
-        report.await.map(Some)
+        report.await
+    }
+
+    /// Waits until something is sent to the child or its wait is due; whether it was.
+    async fn answered(&self, context: &ToolContext, session: &Session, report: &RunReport) -> Result<bool> {
+        let inbox = async || Ok::<_, rekindle_core::Error>(session.info().await?.branch(&BranchId::inbox())?.head.seq);
+        let before = session.engine().journal().load(session.key(), None).await?.state.inbox_taken();
+        let clock = session.engine().journal().clock();
+        let due = report.waits.iter().filter_map(|wait| wait.expires_at).min();
+        loop {
+            if inbox().await? > before || due.is_some_and(|due| due <= clock.now()) {
+                return Ok(true);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(session.engine().poll()) => {}
+                () = context.cancelled() => return Ok(false),
+            }
+        }
     }
 }
 
@@ -103,8 +130,9 @@ impl Tool for SubAgent {
         let session = self.open(context, key).await?;
         let report = match self.run(context, &session, task.task).await {
             Ok(report) => report,
-            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
-                return Ok(ToolOutput::suspend(format!("child session `{}` is run by somebody else", session.key())));
+            // Nothing the child did is lost, so nothing is decided here: it goes on at a resume.
+            Err(error) if !is_final(error.kind()) => {
+                return Ok(ToolOutput::suspend(format!("child session `{}`: {error}", session.key())));
             }
             Err(error) => return Err(error.into()),
         };
@@ -116,6 +144,18 @@ impl Tool for SubAgent {
             _ => Ok(ToolOutput::json(Json::from(answer(&session).await?.as_str()))),
         }
     }
+}
+
+/// Whether a child that failed so has failed for good.
+fn is_final(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::StepFailed
+            | ErrorKind::BudgetSpent { .. }
+            | ErrorKind::InDoubt
+            | ErrorKind::Invalid
+            | ErrorKind::Limit { .. }
+    )
 }
 
 /// What the child said last.

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rekindle_core::{Error, Journal, Record, Result, State};
-use tokio::sync::Semaphore;
 
 use super::{Executor, Input};
 use crate::driver::{Driver, End, Fingerprint, Inbox, ResumeOptions, RunHandle, RunOptions, RunReport, start};
@@ -81,8 +80,7 @@ pub(crate) struct Inner {
     model_timeout: Duration,
     same_call_limit: u32,
     failure_limit: u64,
-    parallel: Arc<Semaphore>,
-    parallel_limit: usize,
+    parallel: usize,
 }
 
 impl Agent {
@@ -181,6 +179,10 @@ impl Executor for Inner {
 
     fn is_mid_turn(&self, state: &State) -> bool {
         LoopState::load(state).is_ok_and(|at| at.phase != Phase::Idle)
+    }
+
+    fn reads_messages(&self) -> bool {
+        true
     }
 
     fn has_queued(&self, state: &State) -> bool {

@@ -1,12 +1,15 @@
 //! What is to be done with the calls of an answer: checked before any of them is intended.
 
-use rekindle_core::record::{
-    CheckpointType, EffectIntent, EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus, RegisterSet,
-};
-use rekindle_core::{EffectId, Json, Record, Result};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::state::GROUPS;
+use rekindle_core::record::{
+    CheckpointType, EffectIntent, EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus, RegisterSet, RegisterUnset,
+};
+use rekindle_core::{EffectId, Json, Record, Result};
+use serde::{Deserialize, Serialize};
+
+use super::state::{DECIDED, GROUPS};
 use super::toolbox::Entry;
 use super::turn::{Turn, call_effect, call_hash};
 use crate::driver::{Effect, NewCheckpoint, register};
@@ -36,6 +39,14 @@ pub(super) struct Ready {
     pub(super) approval: Option<Approval>,
 }
 
+/// What middleware decided about a call, as it is stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Decided {
+    pub(super) arguments: Json,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) approval: Option<Approval>,
+}
+
 /// What becomes of a call.
 pub(super) enum Decision {
     /// It is made.
@@ -51,7 +62,10 @@ impl Turn<'_> {
         let calls: Vec<&ToolCall> = answer.calls().collect();
         let limit = self.agent.same_call_limit;
         for call in &calls {
-            let times = self.breaker.note(&call.name, call_hash(call));
+            // All names that nobody knows count as one, so that they cannot fill the register.
+            let known = self.agent.toolbox.get(&call.name).is_some() || self.agent.toolbox.is_group(&call.name);
+            let name = if known { call.name.as_str() } else { "" };
+            let times = self.breaker.note(name, call_hash(call));
             if limit > 0 && times >= limit && plan.repeated.is_none() {
                 plan.repeated = Some((call.name.clone(), times));
             }
@@ -60,7 +74,9 @@ impl Turn<'_> {
         if plan.repeated.is_some() {
             return Ok(plan);
         }
-        let mut sequential = false;
+        // Nothing is intended that is not begun at once.
+        let holds = self.driver.is_stopping() || self.driver.check_asked().await.is_err();
+        let mut sequential = holds;
         for (number, call) in calls.iter().enumerate() {
             let effect = call_effect(self.at.step, number, call)?;
             match self.decide(&effect, call).await? {
@@ -80,11 +96,43 @@ impl Turn<'_> {
                 }
             }
         }
+        plan.records.extend(self.keep_decided(&plan.intended)?);
         Ok(plan)
     }
 
+    /// What middleware decided about calls that are not made yet is on record with the answer, so
+    /// that nobody is asked again after a crash.
+    fn keep_decided(&mut self, intended: &[EffectId]) -> Result<Vec<Record>> {
+        let later = self.ready.iter().filter(|(effect, _)| !intended.contains(effect));
+        let decided: BTreeMap<&EffectId, Decided> = later
+            .map(|(effect, ready)| {
+                let decided = Decided { arguments: ready.call.arguments.clone(), approval: ready.approval.clone() };
+                (effect, decided)
+            })
+            .collect();
+        if decided.is_empty() || self.agent.middleware.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.has_decided = true;
+        Ok(vec![RegisterSet::new(register(DECIDED)?, Json::of(&decided)?).into()])
+    }
+
+    /// What was decided about a call before a crash.
+    pub(super) async fn decided_before(&self, effect: &EffectId) -> Result<Option<Decided>> {
+        let decided = self.driver.register::<BTreeMap<EffectId, Decided>>(DECIDED).await?;
+        Ok(decided.and_then(|mut decided| decided.remove(effect)))
+    }
+
+    /// The step is over, and what was decided for it.
+    pub(super) fn forget_decided(&mut self) -> Result<Option<Record>> {
+        match std::mem::take(&mut self.has_decided) {
+            true => Ok(Some(RegisterUnset::new(register(DECIDED)?).into())),
+            false => Ok(None),
+        }
+    }
+
     fn starts_at_once(&self, ready: &Ready, calls: usize) -> bool {
-        let unlimited = ready.entry.permits.is_none() && calls <= self.agent.parallel_limit;
+        let unlimited = ready.entry.permits.is_none() && calls <= self.agent.parallel;
         let risky = ready.entry.tool.options().risky && self.driver.options().checkpoints.marks_risky();
         unlimited && !risky && ready.approval.is_none() && self.driver.options().pending_writes
     }
@@ -142,6 +190,7 @@ impl Turn<'_> {
             child,
             retries: options.retries.clone(),
             settles_when_exhausted: true,
+            alongside: Vec::new(),
         }
     }
 

@@ -14,6 +14,8 @@ use crate::reduction::{ProviderCursor, Summary};
 pub(crate) const LOOP: &str = "loop";
 /// The register of the groups that are open.
 pub(super) const GROUPS: &str = "groups";
+/// The register of what was decided about calls that are not made yet.
+pub(super) const DECIDED: &str = "decided";
 /// The register of the circuit breaker.
 pub(super) const BREAKER: &str = "breaker";
 /// The register of the summary of older messages.

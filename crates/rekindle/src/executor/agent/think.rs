@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use rekindle_core::record::{
-    EffectKind, EffectOutcome, InDoubtPolicy, LogAppendOutcomes, OutcomeStatus, RegisterSet, Usage,
+    EffectKind, EffectOutcome, InDoubtPolicy, LogAppend, LogAppendOutcomes, OutcomeStatus, RegisterSet, Usage,
 };
-use rekindle_core::{EffectId, Error, ErrorKind, Hash, Json, Result};
+use rekindle_core::{EffectId, Error, ErrorKind, Hash, Json, Record, Result, State};
 
 use super::state::{CURSOR, Phase, SUMMARY, messages};
-use super::turn::{Turn, model_effect};
-use crate::driver::{Driver, Effect, Spent, register};
+use super::turn::{Turn, close_calls, model_effect};
+use crate::driver::{Driver, Effect, Known, Spent, check_value, register};
 use crate::event::LiveKind;
-use crate::message::Part;
+use crate::message::{Message, Part};
 use crate::middleware::Verdict;
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, ModelRequest};
 use crate::reduction::{Plan, ProviderCursor, Reduction, Summary, View};
@@ -28,6 +28,17 @@ pub(super) enum Thought {
     Answered,
     /// The run is to stop, or a message came in between.
     Interrupted,
+}
+
+/// What follows from an answer.
+#[derive(Default)]
+struct Followed {
+    records: Vec<Record>,
+    intended: Vec<EffectId>,
+    /// A call that was made too often in a row.
+    repeated: Option<(String, u32)>,
+    /// Why the turn is over, if it is.
+    ended: Option<String>,
 }
 
 /// An answer, or why there is none.
@@ -88,66 +99,95 @@ impl Turn<'_> {
             child: None,
             retries: self.agent.model_retries.clone(),
             settles_when_exhausted: false,
+            alongside: Vec::new(),
         }
     }
 
-    /// Records an answer, its message and the intents of its calls as one commit.
+    /// Records an answer, its message and what follows from it as one commit.
     async fn answered(&mut self, answer: Answer, mut outcome: EffectOutcome) -> Result<Thought> {
-        let response = answer.response.clone();
         let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
         let mut message = answer.into_message().with_id(ids, now);
-        let mut terminated = None;
-        for (layer, middleware) in self.agent.middleware.iter().enumerate() {
-            if let Verdict::Terminate(reason) = middleware.after_model(self.stack.state(layer), &mut message).await? {
-                terminated.get_or_insert(reason);
+        let received = message.to_json()?;
+        check_value(&received, self.driver.limits()).map_err(unusable)?;
+        self.driver.spend(outcome.usage.into()).await;
+        let followed = self.follow(&mut message).await;
+        let Followed { records, intended, repeated, ended } = match followed {
+            Ok(followed) => followed,
+            Err(error) => {
+                // What was paid for is on record, whatever failed behind it.
+                outcome.value = Some(received);
+                self.driver.commit(vec![outcome.into()]).await?;
+                return Err(error);
             }
-        }
-        let spent = Spent { iterations: 1, tool_calls: message.calls().count() as u64, ..outcome.usage.into() };
-        self.driver.spend(spent).await;
-        outcome.value = Some(message.to_json()?);
-        let effect = outcome.effect.clone();
-        let mut records = vec![outcome.into(), LogAppendOutcomes::new(messages(), vec![effect]).into()];
-        let calls = message.calls().next().is_some();
-        self.at.phase = if calls { Phase::Act } else { Phase::Idle };
-        let mut intended = Vec::new();
-        let mut repeated = None;
-        if calls && terminated.is_none() {
-            let plan = self.plan(&message).await?;
-            records.extend(plan.records);
-            intended = plan.intended;
-            repeated = plan.repeated;
-        }
-        if !calls {
-            self.at.ended = Some("the model had an answer".into());
-        }
-        records.push(self.at.record()?);
-        records.extend(self.stack.changes(&self.agent.middleware)?);
-        let id = message.id.clone();
+        };
+        let stored = message.to_json()?;
+        let mut batch = self.record_answer(outcome, stored).await?;
+        batch.extend(records);
+        let (id, response) = (message.id.clone(), message.response.clone());
         self.answer = Some(message);
-        self.driver.commit_intending(records, intended).await?;
+        self.driver.commit_intending(batch, intended).await?;
         if let (Some(response), Some(id), true) = (response, id, self.agent.model.capabilities().keeps_history) {
             self.move_cursor(id, response).await?;
         }
         if let Some((tool, times)) = repeated {
             return Err(super::turn::repeats_itself(&tool, times));
         }
-        self.after_answer(calls, terminated).await
-    }
-
-    async fn after_answer(&mut self, calls: bool, terminated: Option<String>) -> Result<Thought> {
-        match terminated {
-            Some(reason) if calls => {
-                let journal = self.driver.engine().journal();
-                let why = format!("the turn ended first: {reason}");
-                let records = self.driver.read(|state| super::turn::closing(state, journal, &why)).await?;
-                self.driver.stage(records).await?;
-                self.finish(reason).await?;
-            }
-            Some(reason) => self.finish(reason).await?,
-            None if !calls => self.mark_turn("the model had an answer").await?,
-            None => {}
+        if let Some(reason) = ended {
+            self.mark_turn(&reason).await?;
         }
         Ok(Thought::Answered)
+    }
+
+    /// The records of an answer and of its message in the conversation. An answer that was on record
+    /// before counts as it is there.
+    async fn record_answer(&mut self, mut outcome: EffectOutcome, stored: Json) -> Result<Vec<Record>> {
+        let effect = outcome.effect.clone();
+        let known = self.driver.read(|state| {
+            let known = state.effect(&effect)?;
+            known.is_settled().then(|| known.outcome.as_ref()?.value.clone()).flatten()
+        });
+        let into_log = |effect| LogAppendOutcomes::new(messages(), vec![effect]).into();
+        Ok(match known.await {
+            Some(value) if value == stored => vec![into_log(effect)],
+            Some(_) => vec![LogAppend::new(messages(), vec![stored]).into()],
+            None => {
+                outcome.value = Some(stored);
+                vec![outcome.into(), into_log(effect)]
+            }
+        })
+    }
+
+    /// What follows from an answer: where the loop stands, and what becomes of the calls.
+    async fn follow(&mut self, message: &mut Message) -> Result<Followed> {
+        let mut ended = None;
+        for (layer, middleware) in self.agent.middleware.iter().enumerate() {
+            if let Verdict::Terminate(reason) = middleware.after_model(self.stack.state(layer), message).await? {
+                ended.get_or_insert(reason);
+            }
+        }
+        let calls = message.calls().count() as u64;
+        self.driver.spend(Spent { iterations: 1, tool_calls: calls, ..Spent::default() }).await;
+        let mut followed = Followed::default();
+        match (&ended, calls) {
+            (None, 0) => ended = Some("the model had an answer".to_owned()),
+            (None, _) => {
+                let plan = self.plan(message).await?;
+                followed =
+                    Followed { records: plan.records, intended: plan.intended, repeated: plan.repeated, ended: None };
+            }
+            (Some(_), 0) => {}
+            (Some(reason), _) => {
+                let why = format!("the turn ended first: {reason}");
+                let journal = self.driver.engine().journal();
+                followed.records = close_calls(&State::default(), journal, self.at.step, message, &why)?;
+            }
+        }
+        self.at.phase = if ended.is_some() { Phase::Idle } else { Phase::Act };
+        self.at.ended.clone_from(&ended);
+        followed.records.push(self.at.record()?);
+        followed.records.extend(self.stack.changes(&self.agent.middleware)?);
+        followed.ended = ended;
+        Ok(followed)
     }
 
     /// What is sent: what the provider lacks, or what the reduction leaves of the history. Nothing
@@ -226,7 +266,16 @@ impl Asking<'_> {
     /// request is gone when this returns: whoever holds a view makes the log be copied.
     async fn ask(&self, model: &dyn Model, mut request: ModelRequest) -> Result<Option<(Answer, EffectOutcome)>> {
         let (driver, effect) = (self.driver, self.effect);
-        let first = driver.known(effect).await?.next_attempt();
+        let known = driver.known(effect).await?;
+        if let Known::Settled(outcome) = &known
+            && let Some(value) = &outcome.value
+        {
+            // Received before, and what followed from it failed: it is not asked for again.
+            let message = Message::from_json(value)?;
+            let answer = Answer { parts: message.parts, response: message.response, ..Answer::default() };
+            return Ok(Some((answer, EffectOutcome { usage: Usage::default(), ..outcome.clone() })));
+        }
+        let first = known.next_attempt();
         let last = first.saturating_add(effect.retries.attempts.max(1) - 1);
         for number in first..=last {
             driver.prepare(effect, number).await?;
@@ -291,12 +340,17 @@ impl Asking<'_> {
             kept.say(piece);
         }
         Ok(match answered {
-            // What is said to a request that was cancelled is no answer.
-            _ if request.cancel.is_cancelled() => Asked::Stopped,
+            // Paid for: it goes on record even if the run is to stop.
             Ok(answer) => Asked::Answer(whole(answer, request)),
+            Err(_) if request.cancel.is_cancelled() => Asked::Stopped,
             Err(error) => Asked::Failed(error),
         })
     }
+}
+
+/// An answer that cannot be stored is none.
+fn unusable(error: Error) -> Error {
+    Error::new(ErrorKind::ModelFailed, "the model's answer cannot be stored").because(error)
 }
 
 async fn pause(driver: &Driver, retries: &Retries, tries: u32, error: &ModelError) {

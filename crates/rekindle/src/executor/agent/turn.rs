@@ -1,6 +1,7 @@
 //! A turn: from a message to the answer, over as many runs as it takes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rekindle_core::record::{
@@ -8,10 +9,11 @@ use rekindle_core::record::{
     OutcomeStatus, RegisterUnset, RunOutcome, WaitCloseReason, WaitClosed,
 };
 use rekindle_core::{EffectId, Hash, Journal, Json, LogName, Record, Result, State};
+use tokio::sync::Semaphore;
 
 use super::act::Acted;
 use super::plan::Ready;
-use super::state::{BREAKER, Breaker, CURSOR, GROUPS, LoopState, Phase, SUMMARY, messages};
+use super::state::{BREAKER, Breaker, CURSOR, DECIDED, GROUPS, LoopState, Phase, SUMMARY, messages};
 use super::think::Thought;
 use super::{Inner, step_failed};
 use crate::driver::{Driver, End, Inbox, NewCheckpoint, OnWait, Stop, register};
@@ -34,6 +36,12 @@ pub(super) struct Turn<'a> {
     pub(super) cursor: Option<ProviderCursor>,
     /// Calls that passed every check and wait for nothing but their turn.
     pub(super) ready: HashMap<EffectId, Ready>,
+    /// How often a call was in doubt in this run.
+    pub(super) doubts: HashMap<EffectId, u32>,
+    /// Whether the register of what was decided is set.
+    pub(super) has_decided: bool,
+    /// How many calls run at once.
+    pub(super) parallel: Arc<Semaphore>,
     /// The last answer of the model.
     pub(super) answer: Option<Message>,
     pub(super) step_began: Instant,
@@ -55,6 +63,9 @@ impl<'a> Turn<'a> {
                 summary: decode(SUMMARY).map(Json::decode).transpose()?,
                 cursor: decode(CURSOR).map(Json::decode).transpose()?,
                 ready: HashMap::new(),
+                doubts: HashMap::new(),
+                has_decided: decode(DECIDED).is_some(),
+                parallel: Arc::new(Semaphore::new(agent.parallel)),
                 answer: last_answer(state)?,
                 step_began: Instant::now(),
             };
@@ -73,6 +84,7 @@ impl<'a> Turn<'a> {
         if input.is_empty() {
             input.extend(self.take_queued().await?);
         }
+        self.answer = None;
         self.stack.begin_turn(&self.agent.middleware);
         self.at = LoopState {
             turn: self.at.turn + 1,
@@ -120,8 +132,12 @@ impl<'a> Turn<'a> {
         self.driver.barrier().await
     }
 
-    /// Goes on with a turn that another run began.
+    /// Goes on with a turn that another run began. If the run is to stop at once, nothing is
+    /// committed before its end is: a command that was taken must not be lost.
     pub(super) async fn recover(&mut self) -> Result<()> {
+        if self.driver.proceed().await?.is_some() {
+            return Ok(());
+        }
         self.driver.commit_staged().await?;
         if self.at.phase == Phase::Think {
             let partial = self.partial(&model_effect(self.at.step)?).await;
@@ -149,6 +165,7 @@ impl<'a> Turn<'a> {
             }
             match self.at.phase {
                 Phase::Think => {
+                    self.driver.take_interrupt();
                     self.steer().await?;
                     self.driver.check_budgets().await?;
                     match self.think().await? {
@@ -232,7 +249,11 @@ impl<'a> Turn<'a> {
     /// stands.
     async fn take_queued(&mut self) -> Result<Option<Message>> {
         let taken = self.at.queued;
-        let next = self.driver.read(|state| inbox_log(state, Inbox::QUEUE, taken)).await?.into_iter().next();
+        let next = self.driver.read(|state| {
+            let log = LogName::new(Inbox::QUEUE)?;
+            state.log(&log).get(taken).map(Message::from_json).transpose()
+        });
+        let next = next.await?;
         self.at.queued += usize::from(next.is_some());
         Ok(next)
     }
@@ -276,19 +297,35 @@ pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec
     if let Some(open) = state.effect(&model_effect(at.step)?).filter(|effect| !effect.is_settled()) {
         records.push(cancelled(&open.intent.effect, open.intent.attempt, None, why).into());
     }
-    let answer = last_answer(state)?.filter(|_| at.phase == Phase::Act);
-    let mut effects = Vec::new();
-    for (number, call) in answer.iter().flat_map(Message::calls).enumerate() {
-        let effect = call_effect(at.step, number, call)?;
+    if let Some(answer) = last_answer(state)?.filter(|_| at.phase == Phase::Act) {
+        records.extend(close_calls(state, journal, at.step, &answer, why)?);
+    }
+    if state.register(DECIDED).is_some() {
+        records.push(RegisterUnset::new(register(DECIDED)?).into());
+    }
+    at.phase = Phase::Idle;
+    at.ended = Some(why.to_owned());
+    records.push(at.record()?);
+    Ok(records)
+}
+
+/// The records that close the calls of an answer and put their results into the conversation.
+pub(super) fn close_calls(
+    state: &State,
+    journal: &Journal,
+    step: u64,
+    answer: &Message,
+    why: &str,
+) -> Result<Vec<Record>> {
+    let (mut records, mut effects) = (Vec::new(), Vec::new());
+    for (number, call) in answer.calls().enumerate() {
+        let effect = call_effect(step, number, call)?;
         records.extend(close_call(state, journal, &effect, call, why)?);
         effects.push(effect);
     }
     if !effects.is_empty() {
         records.push(LogAppendOutcomes::new(messages(), effects).into());
     }
-    at.phase = Phase::Idle;
-    at.ended = Some(why.to_owned());
-    records.push(at.record()?);
     Ok(records)
 }
 
