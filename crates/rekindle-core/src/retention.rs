@@ -80,6 +80,9 @@ pub struct CheckpointFacts {
     pub tags: Vec<String>,
     /// The run that made it.
     pub run: Option<RunId>,
+    /// Whether it marks a turn of a conversation: the next turn goes on from there, so a finished
+    /// one needs no mark of its own.
+    pub turn: bool,
 }
 
 /// What the planner must know of a fork.
@@ -117,7 +120,7 @@ pub struct BranchFacts {
 pub enum Reason {
     /// It is the newest of its branch.
     Newest,
-    /// It is the newest of a run.
+    /// It is the newest of a run that nothing goes on from.
     NewestOfRun,
     /// It belongs to a run that is not finished.
     UnfinishedRun,
@@ -244,7 +247,7 @@ fn protected(branch: &BranchFacts) -> HashMap<usize, BTreeSet<Reason>> {
         newest_of_run.insert(checkpoint.run.as_ref(), index);
     }
     for (run, index) in newest_of_run {
-        if run.is_some() {
+        if run.is_some() && !branch.checkpoints[index].turn {
             protected.entry(index).or_default().insert(Reason::NewestOfRun);
         }
     }
@@ -292,6 +295,7 @@ mod tests {
             pinned: false,
             tags: Vec::new(),
             run: None,
+            turn: false,
         }
     }
 
@@ -349,7 +353,10 @@ mod tests {
             facts.checkpoints[index].run = run(name);
         }
         facts.unfinished_run = run("c");
-        check(Policy::new([Rule::LatestOnly]), facts, &[20, 30, 40, 50], Some(20));
+        check(Policy::new([Rule::LatestOnly]), facts.clone(), &[20, 30, 40, 50], Some(20));
+        // The turns of a conversation go on from each other.
+        facts.checkpoints.iter_mut().for_each(|checkpoint| checkpoint.turn = true);
+        check(Policy::new([Rule::LatestOnly]), facts, &[40, 50], Some(40));
     }
 
     #[test]

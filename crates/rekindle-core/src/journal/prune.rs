@@ -13,7 +13,7 @@ use crate::codec::{Batch, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, CheckpointId, Namespace, SessionKey};
 use crate::position::{Epoch, Head, Position, Seq};
-use crate::record::{CheckpointRemoved, Record};
+use crate::record::{CheckpointRemoved, CheckpointType, Record};
 use crate::retention::{BranchFacts, CheckpointFacts, ForkFacts, Policy, PrunePlan, Reason, Rule, Trim, plan};
 use crate::session::{BranchInfo, SessionInfo, SessionQuery};
 use crate::state::compact;
@@ -212,6 +212,7 @@ impl Journal {
                 pinned: found.checkpoint.pinned,
                 tags: found.checkpoint.tags,
                 run: found.checkpoint.run,
+                turn: found.checkpoint.kind == CheckpointType::Turn,
                 id: found.checkpoint.id,
             });
         }

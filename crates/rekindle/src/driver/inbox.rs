@@ -50,7 +50,8 @@ impl Driver {
     /// unless they were meant for an earlier run.
     pub(super) async fn take_inbox(&self, core: &mut Core, obey: bool) -> Result<()> {
         let taken = core.state.inbox_taken();
-        let entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
+        let mut entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
+        entries.truncate(TAKE);
         let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(()) };
         if entries.len() >= TAKE {
             // The rest follows with the next step.
@@ -183,6 +184,15 @@ fn taken_over(state: &State, entries: &[Received]) -> Result<Vec<Record>> {
         }
     }
     Ok(records)
+}
+
+/// Whether there is a message among the entries that was not taken over before.
+pub(super) fn has_message(state: &State, entries: &[Received]) -> Result<bool> {
+    let known = known_messages(state, entries)?;
+    Ok(entries.iter().any(|entry| match &entry.record {
+        Record::InboxMessage(message) => !known.contains(&message.message),
+        _ => false,
+    }))
 }
 
 /// The messages that were taken over before: somebody may send one again.

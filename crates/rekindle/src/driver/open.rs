@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::inbox::read_behind;
+use super::inbox::{has_message, read_behind};
 use super::lease::{Deadline, keep, release};
 use super::validate::{Case, Situation, validate};
 use super::{
@@ -317,8 +317,7 @@ async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq) -> R
         return Ok(false);
     }
     let unread = read_behind(opening.engine, opening.session, taken.0, usize::MAX).await?;
-    let unread = unread.iter().any(|entry| matches!(entry.record, Record::InboxMessage(_)));
-    Ok(unread || executor.has_queued(state))
+    Ok(has_message(state, &unread)? || executor.has_queued(state))
 }
 
 fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {

@@ -187,13 +187,29 @@ async fn a_child_that_was_finished_by_somebody_else_gives_its_answer() {
 }
 
 #[tokio::test]
-async fn a_child_that_fails_is_told_to_the_model() {
+async fn a_child_that_fails_for_good_is_told_to_the_model() {
     let rig = Rig::memory().await;
-    let (helper, _) = helper(Script::new("child"), |b| b);
+    let script = Script::new("child").call("echo", of("a")).repeating_last();
+    let (helper, _) = helper(script, |b| b.tool(echo()).same_call_limit(2));
     let (parent, _) = parent(helper);
     assert_eq!(parent.run_once("go", &rig.session).await.unwrap().text(), "thanks");
     let result = rig.results().await.remove(0);
-    assert!(result.error && result.content.as_str().contains("gave no answer"), "{result:?}");
+    assert!(result.error && result.content.as_str().contains("2 times in a row"), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_child_whose_model_fails_lets_its_parent_wait_and_goes_on_at_a_resume() {
+    let rig = Rig::memory().await;
+    let failing = rekindle_models::Turn::text("it is 42").failing(ModelError::fatal("no such key"));
+    let (helper, _) = helper(Script::new("child").turn(failing), |b| b);
+    let (parent, _) = parent(helper);
+    let report = parent.run_once("go", &rig.session).await.unwrap();
+    assert_eq!(report.outcome, RunOutcome::Waiting);
+    assert!(report.reason.contains("no such key"), "{}", report.reason);
+    let report = parent.resume(&rig.again().await).await.unwrap().report().await.unwrap();
+    assert_eq!(report.text(), "thanks");
+    assert_eq!(rig.results().await[0].content.as_str(), "\"it is 42\"");
+    assert_eq!(children(&rig.engine, rig.key()).await.len(), 1);
 }
 
 #[tokio::test]

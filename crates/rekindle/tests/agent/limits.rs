@@ -186,7 +186,8 @@ async fn arguments_too_deep_to_be_stored_fail_the_run_and_lose_nothing() {
         let script = Script::new("m").turn(answer).calls([Call::raw("echo", deep)]);
         let (agent, spy) = agent(script, |builder| builder.tool(echo()));
         let error = agent.run_once("go", &rig.session).await.unwrap_err();
-        assert_eq!(error.code(), "RK0002", "{error:?}");
+        assert_eq!(error.code(), "RK0024", "{error:?}");
+        assert!(format!("{error:?}").contains("depth"), "{error:?}");
         assert_eq!(rig.state().await.status(), Status::Failed);
         goes_on(&rig, &agent, &spy).await;
     }

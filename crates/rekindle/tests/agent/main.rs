@@ -11,7 +11,6 @@ mod kit;
 mod limits;
 mod middleware;
 mod resume;
-#[allow(dead_code)]
 #[path = "../it/support.rs"]
 mod support;
 mod tools;

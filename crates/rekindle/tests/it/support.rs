@@ -72,6 +72,10 @@ impl World {
         self.clock.advance(Duration::from_secs(3_600));
     }
 
+    pub fn pass_leases_short(&self) {
+        self.clock.advance(Duration::from_secs(16));
+    }
+
     pub fn ledger(&self) -> Ledger {
         Ledger::new(self.directory.path().join("ledger"))
     }

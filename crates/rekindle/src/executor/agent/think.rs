@@ -125,10 +125,12 @@ impl Turn<'_> {
         batch.extend(records);
         let (id, response) = (message.id.clone(), message.response.clone());
         self.answer = Some(message);
-        self.driver.commit_intending(batch, intended).await?;
+        self.driver.stage(batch).await?;
+        // In the same commit as the answer: what the provider has must not be forgotten.
         if let (Some(response), Some(id), true) = (response, id, self.agent.model.capabilities().keeps_history) {
             self.move_cursor(id, response).await?;
         }
+        self.driver.commit_intending(Vec::new(), intended).await?;
         if let Some((tool, times)) = repeated {
             return Err(super::turn::repeats_itself(&tool, times));
         }
