@@ -212,6 +212,12 @@ impl Events {
                     return Err(Error::corrupt(message).on(&self.session).at(damage.position()));
                 }
             };
+            if batch.first > stretch.next {
+                let message = format!("records {} to {} were pruned", stretch.next, batch.first.previous());
+                let gone = Position::new(stretch.branch.clone(), stretch.next);
+                stretch.next = batch.first;
+                return Err(Error::not_found(message).on(&self.session).at(gone).hint("read on, or look at the state"));
+            }
             for (seq, record) in batch.numbered() {
                 if seq < stretch.next || stretch.through.is_some_and(|through| seq > through) {
                     continue;
@@ -232,7 +238,7 @@ impl Events {
 
     /// Waits until there may be more to read, or something is said.
     async fn wait(&mut self) -> Option<LiveEvent> {
-        let Some(stretch) = self.stretches.front() else { return None };
+        let stretch = self.stretches.front()?;
         let next = stretch.next;
         if self.watermark.is_none() {
             self.watermark = self.alive.watermark(&stretch.branch);

@@ -100,7 +100,8 @@ impl Redactor {
     pub(crate) fn learn(&self, name: &str, secret: &Secret) {
         // As it stands inside a JSON string.
         let inside = serde_json::to_string(secret.expose()).unwrap_or_default();
-        let inside = inside.trim_matches('"').to_owned();
+        // One quote on each side is not the secret's own.
+        let inside = inside.get(1..inside.len().saturating_sub(1)).unwrap_or_default().to_owned();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inside.len() >= 4 && !known.iter().any(|(value, _)| *value == inside) {
             known.push((inside, format!("[secret {}]", name.replace(['"', '\\'], ""))));

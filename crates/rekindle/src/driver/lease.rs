@@ -102,11 +102,11 @@ impl Shared {
         let Ok(entries) = super::inbox::read_behind(&self.engine, &self.lease.session, known, usize::MAX).await else {
             return;
         };
+        self.inbox_news.store(true, Ordering::SeqCst);
         // Unless the run itself has taken it over meanwhile, and reacted.
         if self.inbox_seen.fetch_max(inbox.head.seq.0, Ordering::SeqCst) == known {
             self.react(&entries);
         }
-        self.inbox_news.store(true, Ordering::SeqCst);
         self.news.notify_waiters();
     }
 }

@@ -146,8 +146,8 @@ fn ended() -> Error {
 
 impl Drop for RunHandle {
     fn drop(&mut self) {
-        if self.task.is_some() {
-            self.stop("nobody holds the run any more");
+        if self.task.is_some() && self.driver.control().stopping().is_none() {
+            self.driver.control().stop(Stop::Pause, "nobody holds the run any more");
         }
     }
 }

@@ -372,7 +372,8 @@ impl FlowContext {
 
 fn decode_outcome<T: DeserializeOwned>(name: &str, outcome: EffectOutcome) -> Result<T> {
     match (outcome.status, outcome.value) {
-        (OutcomeStatus::Ok, Some(value)) => value.decode(),
+        // A stored `null` comes back as nothing at all.
+        (OutcomeStatus::Ok, value) => value.unwrap_or_else(Json::null).decode(),
         _ => Err(failed(name, outcome.error.as_deref().unwrap_or("it did not succeed"))),
     }
 }

@@ -102,11 +102,15 @@ impl<'a> Turn<'a> {
             }
         }
         self.driver.begin_turn().await;
-        if let Some(reason) = terminated {
+        if let Some(reason) = &terminated {
             self.at.phase = Phase::Idle;
-            self.at.ended = Some(reason);
+            self.at.ended = Some(reason.clone());
         }
-        self.record_begin(input).await
+        self.record_begin(input).await?;
+        match terminated {
+            Some(reason) => self.mark_turn(&reason).await,
+            None => Ok(()),
+        }
     }
 
     async fn record_begin(&mut self, input: Vec<Message>) -> Result<()> {
