@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
     println!("  {:?}: {}", first.outcome, first.reason);
 
     let wait = first.waits[0].wait.clone();
-    answer(&engine, session.key(), Answer::value(wait, Json::from("publish"), "maria")).await?;
+    answer(&engine, session.key(), &Answer::value(wait, Json::from("publish"), "maria")).await?;
 
     println!("second run");
     let second = report().resume(&session, ResumeOptions::new("maria")).await?.report().await?;

@@ -13,6 +13,12 @@ pub mod first_agent {}
 #[doc = include_str!("crash_and_resume.md")]
 pub mod crash_and_resume {}
 
+#[doc = include_str!("approval.md")]
+pub mod approval {}
+
+#[doc = include_str!("time_travel.md")]
+pub mod time_travel {}
+
 #[doc = include_str!("custom_store.md")]
 pub mod custom_store {}
 
