@@ -6,6 +6,5 @@ mod child;
 mod killed;
 mod owners;
 mod stop;
-#[allow(dead_code)]
 #[path = "../it/support.rs"]
 mod support;

@@ -10,7 +10,6 @@ mod pending_writes;
 mod provider_history;
 mod reduction;
 mod serialization;
-#[allow(dead_code)]
 #[path = "../it/support.rs"]
 mod support;
 mod thread;
