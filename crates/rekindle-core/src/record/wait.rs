@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Extra};
+use super::{Body, Extra, InboxAnswer};
 use crate::id::{EffectId, RunId, WaitId};
 use crate::json::Json;
 use crate::position::Hash;
@@ -168,6 +168,22 @@ impl WaitOpened {
             expires_at: None,
             default: None,
             run: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
+impl From<&InboxAnswer> for WaitDecision {
+    /// The decision an answer in the inbox stands for.
+    fn from(answer: &InboxAnswer) -> Self {
+        Self {
+            wait: answer.wait.clone(),
+            decision: answer.decision,
+            author: answer.author.clone(),
+            value: answer.value.clone(),
+            arguments: answer.arguments.clone(),
+            digest: answer.digest,
+            reason: answer.reason.clone(),
             extra: Extra::new(),
         }
     }

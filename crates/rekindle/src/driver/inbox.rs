@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rekindle_core::record::{
-    Command, Extra, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, WaitDecision,
-};
+use rekindle_core::record::{Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, WaitDecision};
 use rekindle_core::{
     BranchId, Entry, Json, LogName, MessageId, Record, Result, Seq, SessionKey, State, Timestamp, WaitId, WaitState,
 };
@@ -176,8 +174,8 @@ fn taken_over(state: &State, entries: &[Received]) -> Result<Vec<Record>> {
                 let wait = waits.entry(&answer.wait).or_insert_with(|| wait.clone());
                 // Judged by when it was given, however late it is read.
                 if check_answer(wait, answer, entry.at).is_ok() {
-                    wait.decisions.push(decision(answer));
-                    records.push(decision(answer).into());
+                    wait.decisions.push(answer.into());
+                    records.push(WaitDecision::from(answer).into());
                 }
             }
             _ => {}
@@ -224,17 +222,4 @@ fn log_for(message: &InboxMessage) -> Result<LogName> {
         InboxMode::Queue => Inbox::QUEUE,
         InboxMode::Steer | InboxMode::Interrupt => Inbox::STEER,
     })
-}
-
-fn decision(answer: &InboxAnswer) -> WaitDecision {
-    WaitDecision {
-        wait: answer.wait.clone(),
-        decision: answer.decision,
-        author: answer.author.clone(),
-        value: answer.value.clone(),
-        arguments: answer.arguments.clone(),
-        digest: answer.digest,
-        reason: answer.reason.clone(),
-        extra: Extra::new(),
-    }
 }

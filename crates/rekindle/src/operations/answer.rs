@@ -130,7 +130,7 @@ async fn give(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<
     let record = record(engine, answer);
     check(&wait, &record, now)?;
     let mut after = wait;
-    after.decisions.push(waits::decision(&record));
+    after.decisions.push(WaitDecision::from(&record));
     let position = inbox::put(engine, session, record.into()).await?;
     Ok(answered(Some(position), false, decided(&after)))
 }
@@ -175,7 +175,7 @@ pub(super) fn as_seen(wait: &WaitState, unread: &[Received], now: Timestamp) -> 
             && given.wait == wait.opened.wait
             && check_answer(&seen, given, now).is_ok()
         {
-            seen.decisions.push(waits::decision(given));
+            seen.decisions.push(WaitDecision::from(given));
         }
     }
     seen
@@ -219,7 +219,8 @@ fn is_same(decision: &WaitDecision, answer: &Answer) -> bool {
 }
 
 fn is_answer(record: &Record, answer: &Answer) -> bool {
-    has_id(record, answer) || matches!(record, Record::InboxAnswer(given) if is_same(&waits::decision(given), answer))
+    has_id(record, answer)
+        || matches!(record, Record::InboxAnswer(given) if is_same(&WaitDecision::from(given), answer))
 }
 
 fn has_id(record: &Record, answer: &Answer) -> bool {

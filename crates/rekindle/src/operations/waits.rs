@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rekindle_core::codec::Batch;
-use rekindle_core::record::{Extra, InboxAnswer, WaitCloseReason, WaitDecision};
+use rekindle_core::record::{WaitCloseReason, WaitDecision};
 use rekindle_core::{
     BranchId, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionKey, SessionQuery, Status,
     StoreExt as _, Timestamp, WaitId, WaitState,
@@ -165,18 +165,4 @@ fn unknown(restored: &Restored, wait: &WaitId) -> Error {
         open => format!("it waits for: {}", open.join(", ")),
     };
     Error::not_found(format!("the session has no wait `{wait}`")).hint(hint)
-}
-
-/// An answer as the decision it becomes.
-pub(super) fn decision(answer: &InboxAnswer) -> WaitDecision {
-    WaitDecision {
-        wait: answer.wait.clone(),
-        decision: answer.decision,
-        author: answer.author.clone(),
-        value: answer.value.clone(),
-        arguments: answer.arguments.clone(),
-        digest: answer.digest,
-        reason: answer.reason.clone(),
-        extra: Extra::new(),
-    }
 }

@@ -1,6 +1,7 @@
 //! The agent loop: a model that calls tools until it has an answer, durable at every step.
 
 mod act;
+mod asking;
 mod builder;
 mod call;
 mod child;
@@ -9,6 +10,7 @@ mod state;
 mod think;
 mod toolbox;
 mod turn;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,255 @@
+//! What the body of a flow works with: durable steps and waits.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rekindle_core::record::{EffectKind, EffectOutcome, Extra, InDoubtPolicy, OutcomeStatus, Usage};
+use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+
+use crate::driver::{Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Tried, WaitPurpose};
+use crate::tool::Retries;
+use crate::wait::{Verdict, WaitSpec};
+
+/// What a flow works with. Cheap to clone; steps may run at the same time.
+#[derive(Clone, Debug)]
+pub struct FlowContext {
+    pub(super) driver: Driver,
+    pub(super) turn: u64,
+    pub(super) shared: Arc<Progress>,
+}
+
+/// How far the body is, as its run sees it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    inner: Mutex<ProgressInner>,
+    /// Something changed that may mean that nothing can go on.
+    pub(super) changed: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ProgressInner {
+    names: HashSet<String>,
+    /// Steps under way.
+    pub(super) running: usize,
+    /// What the body waits for; it stands still there.
+    pub(super) waits: Option<String>,
+    /// The run is to stop, and the body stands still.
+    pub(super) stopped: bool,
+}
+
+impl Progress {
+    pub(super) fn inner(&self) -> MutexGuard<'_, ProgressInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The body stands still here, for the rest of this run.
+    async fn stand_still<T>(&self, note: impl FnOnce(&mut ProgressInner)) -> T {
+        note(&mut self.inner());
+        self.changed.notify_one();
+        std::future::pending().await
+    }
+}
+
+/// A step under way.
+struct Running(Arc<Progress>);
+
+impl Running {
+    fn begin(progress: &Arc<Progress>) -> Self {
+        progress.inner().running += 1;
+        Self(Arc::clone(progress))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.inner().running -= 1;
+        self.0.changed.notify_one();
+    }
+}
+
+impl FlowContext {
+    /// Runs `work` once and records its result; when the flow runs again, gives back what was
+    /// recorded. The intent is on disk before it starts; if the process dies meanwhile, it runs
+    /// again with the same idempotency key.
+    pub async fn step<I, T, F, Fut>(&self, name: &str, input: &I, work: F) -> Result<T>
+    where
+        I: Serialize + ?Sized,
+        T: Serialize + DeserializeOwned,
+        F: Fn(Attempt) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        self.step_with(name, input, InDoubtPolicy::Idempotent, Retries::default(), work).await
+    }
+
+    /// The same, with what to do if the process dies meanwhile, and how failures that may pass
+    /// are tried again.
+    pub async fn step_with<I, T, F, Fut>(
+        &self,
+        name: &str,
+        input: &I,
+        policy: InDoubtPolicy,
+        retries: Retries,
+        work: F,
+    ) -> Result<T>
+    where
+        I: Serialize + ?Sized,
+        T: Serialize + DeserializeOwned,
+        F: Fn(Attempt) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        let effect = self.effect(name, Json::of(input)?, policy, retries)?;
+        self.check_doubt(&effect).await?;
+        self.check_stop().await?;
+        let _running = Running::begin(&self.shared);
+        let tried = |attempt: Attempt| {
+            let running = work(attempt);
+            async move {
+                match running.await.and_then(|value| Json::of(&value)) {
+                    Ok(value) => Tried::Ok { value, usage: Usage::default(), records: Vec::new(), extra: Extra::new() },
+                    Err(error) if error.retry() == rekindle_core::Retry::Later => {
+                        Tried::Passing { value: Json::null(), error: error.to_string(), after: None }
+                    }
+                    Err(error) => Tried::Failed { value: Json::null(), error: error.to_string() },
+                }
+            }
+        };
+        match self.driver.perform(&effect, tried).await? {
+            Performed::Settled(outcome) => decode_outcome(name, outcome),
+            Performed::Open(why) | Performed::InDoubt(why) => Err(failed(name, &why)),
+        }
+    }
+
+    /// Waits for a person, a signal or a time, over restarts.
+    pub async fn wait(&self, name: &str, spec: &WaitSpec) -> Result<Json> {
+        let effect = self.effect(name, Json::from(spec.prompt.as_str()), InDoubtPolicy::ReplaySafe, Retries::none())?;
+        loop {
+            if let Known::Settled(outcome) = self.driver.known(&effect).await? {
+                return decode_outcome(name, outcome);
+            }
+            match self.driver.wait_of(&effect.id).await {
+                None => self.open_wait(&effect, spec).await?,
+                Some(wait) => {
+                    if let Some((verdict, closed)) = self.driver.verdict(&wait)? {
+                        self.close_wait(&effect, verdict, closed).await?;
+                        continue;
+                    }
+                }
+            }
+            self.hold(name).await?;
+        }
+    }
+
+    /// Sleeps, over restarts.
+    pub async fn sleep(&self, name: &str, duration: Duration) -> Result<()> {
+        self.wait(name, &WaitSpec::timer(duration)).await.map(drop)
+    }
+
+    /// Marks where the flow is now.
+    pub async fn checkpoint(&self, description: &str) -> Result<rekindle_core::CheckpointId> {
+        self.driver.checkpoint(NewCheckpoint::manual(description)).await
+    }
+
+    /// A key of the session's memory.
+    pub async fn memory(&self, key: &str) -> Option<Json> {
+        self.driver.memory(key).await
+    }
+
+    /// The value of a secret that was given by reference.
+    pub async fn secret(&self, name: &str) -> Result<crate::Secret> {
+        self.driver.secret(name).await
+    }
+
+    fn effect(&self, name: &str, input: Json, policy: InDoubtPolicy, retries: Retries) -> Result<Effect> {
+        if !self.shared.inner().names.insert(name.to_owned()) {
+            return Err(Error::invalid(format!("the flow has two steps named `{name}`"))
+                .hint("give each step its own name, e.g. with a number in a loop"));
+        }
+        Ok(Effect {
+            id: EffectId::new(format!("f{}.{name}", self.turn))?,
+            kind: EffectKind::Step,
+            name: name.to_owned(),
+            version: None,
+            hash: crate::wait::digest(&input)?,
+            arguments: Some(input),
+            policy,
+            step: Some(name.to_owned()),
+            child: None,
+            retries,
+            settles_when_exhausted: true,
+            alongside: Vec::new(),
+        })
+    }
+
+    /// No step begins once the run is to stop.
+    async fn check_stop(&self) -> Result<()> {
+        if self.driver.proceed().await?.is_none() {
+            return Ok(());
+        }
+        self.shared.stand_still(|progress| progress.stopped = true).await
+    }
+
+    async fn check_doubt(&self, effect: &Effect) -> Result<()> {
+        let known = self.driver.known(effect).await?;
+        let must_not = matches!(effect.policy, InDoubtPolicy::Never | InDoubtPolicy::Ask | InDoubtPolicy::Check);
+        if matches!(known, Known::InDoubt(_)) && must_not {
+            let message = format!("nobody knows whether step `{}` happened: its process died", effect.name);
+            let hint = format!("find out, then settle effect `{}` by hand and resume", effect.id);
+            return Err(Error::new(ErrorKind::InDoubt, message).hint(hint));
+        }
+        Ok(())
+    }
+
+    async fn open_wait(&self, effect: &Effect, spec: &WaitSpec) -> Result<()> {
+        let mut records = Vec::new();
+        if matches!(self.driver.known(effect).await?, Known::New) {
+            records.push(self.driver.intent(effect, 1).into());
+        }
+        let opening = self.driver.opening(spec, Some(effect.id.clone()), WaitPurpose::Result, 0).await?;
+        records.extend(opening.1);
+        self.driver.commit(records).await
+    }
+
+    async fn close_wait(&self, effect: &Effect, verdict: Verdict, closed: Record) -> Result<()> {
+        let (status, value) = match verdict {
+            Verdict::Answered(value) => (OutcomeStatus::Ok, value),
+            Verdict::Approved { arguments } => (OutcomeStatus::Ok, arguments.unwrap_or(Json::parse("true")?)),
+            Verdict::Rejected { reason } => (OutcomeStatus::ToolError, Json::from(reason.as_str())),
+            Verdict::Expired => (OutcomeStatus::ToolError, Json::from("nobody answered in time")),
+        };
+        let mut outcome = EffectOutcome::new(effect.id.clone(), status, Some(value.clone()));
+        outcome.error = (status != OutcomeStatus::Ok).then(|| value.decode().unwrap_or_default());
+        self.driver.commit(vec![closed, outcome.into()]).await
+    }
+
+    /// Stays until something happens, or has the run end until then. The body never hears of it.
+    async fn hold(&self, name: &str) -> Result<()> {
+        let stopping = self.driver.proceed().await?.is_some();
+        if !stopping && self.driver.options().on_wait == OnWait::Hold {
+            self.driver.hold().await?;
+            return self.driver.proceed().await.map(drop);
+        }
+        let what = format!("the flow waits for `{name}`");
+        let note = |progress: &mut ProgressInner| match stopping {
+            true => progress.stopped = true,
+            false => progress.waits = Some(what),
+        };
+        self.shared.stand_still(note).await
+    }
+}
+
+fn decode_outcome<T: DeserializeOwned>(name: &str, outcome: EffectOutcome) -> Result<T> {
+    match (outcome.status, outcome.value) {
+        // A stored `null` comes back as nothing at all.
+        (OutcomeStatus::Ok, value) => value.unwrap_or_else(Json::null).decode(),
+        _ => Err(failed(name, outcome.error.as_deref().unwrap_or("it did not succeed"))),
+    }
+}
+
+fn failed(name: &str, why: &str) -> Error {
+    Error::new(ErrorKind::StepFailed, format!("step `{name}` failed: {why}"))
+}

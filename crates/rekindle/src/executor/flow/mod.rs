@@ -1,0 +1,245 @@
+//! Durable steps in plain Rust. A flow is a function; each of its steps runs once, whatever
+//! happens to the process, and gives back its recorded result when the function runs again.
+
+mod context;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use rekindle_core::record::{CheckpointType, RegisterSet, RunOutcome, WaitCloseReason, WaitClosed};
+use rekindle_core::{Journal, Json, Record, Result, State};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use context::FlowContext;
+
+use self::context::Progress;
+use super::{Executor, Input};
+use crate::driver::{
+    Driver, End, Fingerprint, NewCheckpoint, ResumeOptions, RunHandle, RunOptions, RunReport, Stop, register, start,
+};
+use crate::message::Message;
+use crate::session::Session;
+
+/// The register that says where a flow stands.
+const REGISTER: &str = "flow";
+pub(crate) const KIND: &str = "flow";
+
+type Body = dyn Fn(FlowContext, Json) -> BoxFuture<'static, Result<Json>> + Send + Sync;
+
+/// A function whose steps are durable.
+///
+/// ```
+/// use rekindle::{Engine, Flow, Json};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// let report = Flow::new("report", async |ctx, month: String| {
+///     // Each step runs once, even if the process dies in between.
+///     let rows: u64 = ctx.step("fetch", &month, async |_| Ok(31)).await?;
+///     let link: String = ctx.step("upload", &rows, async |call| {
+///         Ok(format!("https://example.com/{}", call.idempotency_key))
+///     }).await?;
+///     Ok(format!("{rows} rows at {link}"))
+/// });
+///
+/// let session = Engine::memory()?.create("report-may").await?;
+/// let done = report.run_once(&"may".to_string(), &session).await?;
+/// assert!(done.value.unwrap().as_str().contains("31 rows"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Flow {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    body: Box<Body>,
+    options: RunOptions,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct FlowState {
+    #[serde(default)]
+    turn: u64,
+    input: Option<Json>,
+    #[serde(default)]
+    done: bool,
+}
+
+/// An error if a flow could not read `value` in the register `key`. Registers that are none of its
+/// own take anything.
+pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
+    if key == REGISTER { value.decode::<FlowState>().map(drop) } else { Ok(()) }
+}
+
+/// Whether a flow has not come to its end, as far as the state says.
+pub(crate) fn is_mid_turn(state: &State) -> bool {
+    let flow = state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok());
+    flow.is_some_and(|flow| !flow.done)
+}
+
+impl Flow {
+    /// A flow of that name. The function must ask for the same steps in the same circumstances;
+    /// what it does outside of steps is repeated at each resume.
+    pub fn new<I, O, F, Fut>(name: impl Into<String>, body: F) -> Self
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize,
+        F: Fn(FlowContext, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O>> + Send + 'static,
+    {
+        let body: Box<Body> = Box::new(move |context, input: Json| match input.decode::<I>() {
+            Ok(input) => {
+                let running = body(context, input);
+                Box::pin(async move { Json::of(&running.await?) })
+            }
+            Err(error) => Box::pin(async move { Err(error) }),
+        });
+        Self { inner: Arc::new(Inner { name: name.into(), body, options: RunOptions::default() }) }
+    }
+
+    /// How its runs behave.
+    #[must_use]
+    pub fn with_options(self, options: RunOptions) -> Self {
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => Self { inner: Arc::new(Inner { options, ..inner }) },
+            // Somebody shares it: what they run stays as it was.
+            Err(inner) => {
+                let shared = Arc::clone(&inner);
+                let body: Box<Body> = Box::new(move |context, input| (shared.body)(context, input));
+                Self { inner: Arc::new(Inner { name: inner.name.clone(), body, options }) }
+            }
+        }
+    }
+
+    /// Starts it.
+    pub async fn run<I: Serialize>(&self, input: &I, session: &Session) -> Result<RunHandle> {
+        let message = Message::user(Json::of(input)?.as_str());
+        self.start(vec![message], session, ResumeOptions::default()).await
+    }
+
+    /// Starts it and waits for its end.
+    pub async fn run_once<I: Serialize>(&self, input: &I, session: &Session) -> Result<RunReport> {
+        self.run(input, session).await?.report().await
+    }
+
+    /// Goes on with an unfinished run.
+    pub async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        self.start(Vec::new(), session, options).await
+    }
+
+    async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        start(session.engine(), session.key(), self.executor(), input, self.inner.options.clone(), options).await
+    }
+
+    /// It as an executor.
+    pub fn executor(&self) -> Arc<dyn Executor> {
+        self.inner.clone()
+    }
+}
+
+#[async_trait]
+impl Executor for Inner {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::new().with("flow", &self.name)
+    }
+
+    fn is_mid_turn(&self, state: &State) -> bool {
+        is_mid_turn(state)
+    }
+
+    fn reads_messages(&self) -> bool {
+        false
+    }
+
+    fn has_queued(&self, _state: &State) -> bool {
+        false
+    }
+
+    fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
+        let close = |wait: &rekindle_core::WaitState| {
+            WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
+        };
+        Ok(state.waits().map(close).collect())
+    }
+
+    async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
+        let mut flow = driver.register::<FlowState>(REGISTER).await?.unwrap_or_default();
+        if let Input::NewTurn(messages) = input {
+            let text = messages.first().map(Message::text).unwrap_or_default();
+            flow = FlowState { turn: flow.turn + 1, input: Some(Json::parse(text)?), done: false };
+            driver.begin_turn().await;
+            driver.commit(vec![RegisterSet::new(register(REGISTER)?, Json::of(&flow)?).into()]).await?;
+        }
+        driver.commit_staged().await?;
+        driver.barrier().await?;
+        driver.begin_step();
+        let context = FlowContext { driver: driver.clone(), turn: flow.turn, shared: Arc::default() };
+        let progress = Arc::clone(&context.shared);
+        let body = (self.body)(context, flow.input.clone().unwrap_or_else(Json::null));
+        tokio::pin!(body);
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = &mut body => break ended,
+                () = progress.changed.notified() => {
+                    if let Some(end) = stands_still(&progress, driver) {
+                        return Ok(end);
+                    }
+                }
+                stop = stop_requested(driver) => return stop,
+            }
+        };
+        let value = ended?;
+        flow.done = true;
+        driver.stage(vec![RegisterSet::new(register(REGISTER)?, Json::of(&flow)?).into()]).await?;
+        let description = format!("flow `{}` ended", self.name);
+        driver.stage_checkpoint(NewCheckpoint::auto(CheckpointType::Turn, flow.turn, description)).await?;
+        Ok(End { value: Some(value), ..End::new(RunOutcome::Succeeded, "the flow came to its end") })
+    }
+}
+
+/// How the run ends if its body stands still and no step is under way.
+fn stands_still(progress: &Progress, driver: &Driver) -> Option<End> {
+    let inner = progress.inner();
+    match (&inner.waits, inner.stopped, inner.running) {
+        (_, true, 0) => Some(stop_end(driver)),
+        (Some(what), false, 0) => Some(End::new(RunOutcome::Waiting, what.clone())),
+        _ => None,
+    }
+}
+
+/// Resolves when the run is to stop and its calls had their time.
+async fn stop_requested(driver: &Driver) -> Result<End> {
+    driver.step_token().cancelled().await;
+    driver.proceed().await?;
+    Ok(stop_end(driver))
+}
+
+fn stop_end(driver: &Driver) -> End {
+    match driver.stopping() {
+        Some(Stop::Cancel) => End::new(RunOutcome::Cancelled, "the run was cancelled"),
+        _ => End::new(RunOutcome::Paused, "the run was paused"),
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flow").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

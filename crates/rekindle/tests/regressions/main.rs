@@ -1,0 +1,23 @@
+//! What once went wrong, or nearly, and must not again: small stories, each about one promise of
+//! the engine that is easily broken.
+#![allow(clippy::unwrap_used)]
+
+mod approvals;
+mod budgets;
+mod children;
+mod commands;
+mod doubt;
+mod events;
+mod flows;
+mod forks;
+mod inbox;
+mod kit;
+mod limits;
+mod middleware;
+mod persistence;
+mod resume;
+#[path = "../agent/kit.rs"]
+mod rig;
+mod secrets;
+#[path = "../it/support.rs"]
+mod support;
