@@ -17,6 +17,11 @@ use crate::floor::RawFile;
 use crate::measure::{median, microseconds};
 use crate::workload::StoreKind;
 
+/// The iterations of one session, between two looks at the floor.
+const ITERATIONS: u64 = 25;
+/// Sessions that only make the database's log as long as it stays.
+const WARM_UP: usize = 16;
+
 /// Measures durable iterations.
 pub async fn measure(bench: &Bench) -> Result<()> {
     sync(bench, InDoubtPolicy::Idempotent, "a side-effecting", 3.0).await?;
@@ -47,18 +52,21 @@ async fn sync(bench: &Bench, policy: InDoubtPolicy, tool: &str, most: f64) -> Re
     let engine = Engine::with_journal(journal);
     let mut raw = RawFile::create(directory.path())?;
     let (mut times, mut floors, mut commits) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..bench.size(4, 20) {
-        let iterations = 100;
+    for round in 0..WARM_UP + bench.size(12, 60) {
         let session = engine.create(&format!("sync-{round}")).await?;
-        let model = LoopModel::new(iterations, Duration::ZERO);
+        let model = LoopModel::new(ITERATIONS, Duration::ZERO);
         let before = appends.0.load(Ordering::Relaxed);
-        for _ in 0..iterations {
+        for _ in 0..ITERATIONS {
             floors.push(microseconds(raw.append()?));
         }
         agent(&model, Durability::Sync, policy)?.run_once("go", &session).await?;
         // The turn itself has a commit at its beginning and two at its end.
-        commits.push((appends.0.load(Ordering::Relaxed) - before - 3) as f64 / iterations as f64);
+        commits.push((appends.0.load(Ordering::Relaxed) - before - 3) as f64 / ITERATIONS as f64);
         times.extend(model.iterations().into_iter().map(microseconds));
+        if round < WARM_UP {
+            times.clear();
+            floors.clear();
+        }
     }
     let commits = median(&commits);
     let floor = commits.round() * median(&floors);
