@@ -134,7 +134,9 @@ async fn to_the_end(world: &World, ledger: &Ledger, durability: Durability, mode
 }
 
 /// What a run comes to, without what may differ: ids and times.
-async fn outcome(engine: &Engine, session: &SessionKey) -> (Vec<Message>, Vec<(String, serde_json::Value)>) {
+type Outcome = (Vec<Message>, Vec<(String, serde_json::Value)>);
+
+async fn outcome(engine: &Engine, session: &SessionKey) -> Outcome {
     let state = state(engine, session).await;
     let registers = state.registers().map(|(key, json)| {
         let mut value = json.to_value().unwrap();
@@ -251,6 +253,74 @@ async fn stop_everywhere(kind: Kind, durability: Durability) {
         }
         assert!(call > 8 || durability == Durability::Exit, "{kind:?} {durability:?}: only {call} commit points");
     }
+}
+
+/// Stops a resume at the mutating call with that number. Whether there was one.
+async fn crash_resume_at(world: &World, durability: Durability, call: u64, fault: Fault, ledger: &Ledger) -> bool {
+    let plan = Arc::new(FaultPlan::default());
+    let engine = world.engine_over(Arc::new(FaultyStore::new(world.store(), plan.clone())));
+    let session = engine.open_session("s").await.unwrap();
+    let agent = agent(ledger, durability, ScriptedModel::new(script()));
+    if state(&engine, session.key()).await.status() == rekindle::Status::Waiting {
+        answer(&world.engine(), session.key(), ledger).await;
+    }
+    plan.fail_from(call, fault);
+    let begun = state(&engine, session.key()).await.run().is_some();
+    let input = if begun { Vec::new() } else { vec![Message::user("go")] };
+    if let Ok(handle) = agent.run_with(input, &session, ResumeOptions::default()).await {
+        let _ = handle.report().await;
+    }
+    plan.calls() > call
+}
+
+/// A process that dies, and the one that goes on dies too, wherever.
+async fn stop_twice(durability: Durability) {
+    let unbroken = World::new(Kind::Memory);
+    to_the_end(&unbroken, &unbroken.ledger(), durability, &ScriptedModel::new(script())).await;
+    let key = unbroken.engine().key("s").unwrap();
+    let expected = outcome(&unbroken.engine(), &key).await;
+    for first in (2..32).step_by(4) {
+        for fault in [Fault::Unreachable, Fault::ReplyLost] {
+            let mut second = 0;
+            while stop_at(durability, fault, (first, second), &key, &expected).await {
+                second += 1;
+            }
+            assert!(second > 0, "{durability:?} {fault:?} at call {first}: nothing was left to stop");
+        }
+    }
+}
+
+/// Stops a run and then its resume, and goes on. Whether the resume was still under way.
+async fn stop_at(
+    durability: Durability,
+    fault: Fault,
+    (first, second): (u64, u64),
+    key: &SessionKey,
+    expected: &Outcome,
+) -> bool {
+    let context = format!("{durability:?} {fault:?} at call {first}, then at {second}");
+    let world = World::new(Kind::Memory);
+    let ledger = world.ledger();
+    crash_at(&world, durability, first, fault, &ledger).await;
+    world.pass_leases();
+    let crashed = crash_resume_at(&world, durability, second, fault, &ledger).await;
+    world.pass_leases();
+    if state(&world.engine(), key).await.status().seen(false) != rekindle::Status::Succeeded {
+        to_the_end(&world, &ledger, durability, &ScriptedModel::new(script())).await;
+    }
+    assert_eq!(outcome(&world.engine(), key).await, *expected, "{context}");
+    check_ledger(&ledger, durability, &context);
+    crashed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_twice_sync() {
+    stop_twice(Durability::Sync).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_twice_async() {
+    stop_twice(Durability::Async).await;
 }
 
 macro_rules! everywhere {

@@ -61,13 +61,15 @@ async fn a_run_that_stood_still_while_its_disk_was_full_writes_nothing_twice() {
     let agent = model.agent(|builder| builder.on_persist_failure(PersistFailure::Pause));
     let mut run = agent.run("go", &session).await.unwrap();
     soon(model.began()).await;
-    // It can be read and not written.
+    // It can be read and not written, and the writer has given up before there is an answer.
     plan.fail_from(0, Fault::Full);
+    eventually(async || (plan.calls() >= 3).then_some(())).await;
     model.release();
     let away = |event: &Event| matches!(event, Event::Live(live) if matches!(live.kind, LiveKind::StoreAway { .. }));
     soon(async { while !away(&run.next_event().await.unwrap().unwrap()) {} }).await;
-    let tries = plan.calls();
-    eventually(async || (plan.calls() > tries + 1).then_some(())).await;
+    // It tries more than once to go on, each time with three attempts.
+    let before = plan.calls();
+    eventually(async || (plan.calls() > before + 9).then_some(())).await;
     plan.heal();
     let report = soon(run.report()).await.unwrap();
     assert_eq!((report.outcome, report.text().as_str()), (RunOutcome::Succeeded, "the answer"));
