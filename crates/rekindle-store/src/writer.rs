@@ -198,6 +198,11 @@ impl BranchWriter {
         self.make_room().await
     }
 
+    /// Whether it stopped after a failure.
+    pub fn has_failed(&self) -> bool {
+        self.shared.durable.borrow().failed
+    }
+
     /// Whether more waits in the queue than it is meant to hold.
     pub fn is_full(&self) -> bool {
         let (batches, bytes) = self.backlog();

@@ -205,6 +205,8 @@ impl Events {
         for entry in entries {
             let batch = match entry {
                 Entry::Batch(batch) => batch,
+                // What was read before the damage comes first.
+                Entry::Damaged(_) if any => return Ok(true),
                 Entry::Damaged(damage) => {
                     stretch.next = damage.last.next();
                     let message =
@@ -212,6 +214,9 @@ impl Events {
                     return Err(Error::corrupt(message).on(&self.session).at(damage.position()));
                 }
             };
+            if batch.first > stretch.next && any {
+                return Ok(true);
+            }
             if batch.first > stretch.next {
                 let message = format!("records {} to {} were pruned", stretch.next, batch.first.previous());
                 let gone = Position::new(stretch.branch.clone(), stretch.next);

@@ -114,15 +114,7 @@ impl Redactor {
         if known.is_empty() {
             return record;
         }
-        let text = serde_json::to_string(&record).unwrap_or_default();
-        if !known.iter().any(|(value, _)| text.contains(value.as_str())) {
-            return record;
-        }
-        let cleaned = serde_json::from_str(&text).ok().and_then(|mut value: Value| {
-            clean_value(&known, &mut value);
-            serde_json::from_str(&value.to_string()).ok()
-        });
-        cleaned.unwrap_or(record)
+        clean_payload(&known, record)
     }
 
     /// What is said, without the secrets learnt so far.
@@ -148,20 +140,90 @@ impl Redactor {
     }
 }
 
-/// Replaces secrets in texts, wherever they stand; never in the names of fields.
+/// Fields of stored messages that say what they are, and never what somebody said.
+const STRUCTURE: [&str; 6] = ["id", "role", "name", "call", "response", "media_type"];
+
+/// The registers an engine keeps for itself.
+const OWN_REGISTERS: [&str; 8] = ["loop", "budget", "definition", "breaker", "groups", "cursor", "decided", "stopping"];
+
+/// A record with the secrets taken out of what people, models and tools said. What records are
+/// recognised by stays: ids, keys, names, kinds.
+fn clean_payload(known: &[(String, String)], mut record: Record) -> Record {
+    let json = |value: &mut Json| clean_json(known, value);
+    let text = |text: &mut String| {
+        if let Some(cleaned) = clean_text(known, text) {
+            *text = cleaned;
+        }
+    };
+    match &mut record {
+        Record::LogAppend(append) => append.items.iter_mut().for_each(json),
+        Record::LogSplice(splice) => splice.items.iter_mut().for_each(json),
+        Record::RegisterSet(set) => {
+            let key = set.key.as_str();
+            if !OWN_REGISTERS.contains(&key) && !key.starts_with(crate::driver::SECRET) {
+                json(&mut set.value);
+            }
+        }
+        Record::EffectIntent(intent) => intent.arguments.iter_mut().for_each(json),
+        Record::EffectOutcome(outcome) => {
+            outcome.value.iter_mut().for_each(json);
+            outcome.error.iter_mut().for_each(text);
+            outcome.extra.values_mut().for_each(|value| clean_value(known, value));
+        }
+        Record::EffectPartial(partial) => json(&mut partial.value),
+        Record::WaitOpened(wait) => {
+            text(&mut wait.prompt);
+            [&mut wait.arguments, &mut wait.default].into_iter().flatten().for_each(json);
+        }
+        Record::WaitDecision(decision) => {
+            text(&mut decision.reason);
+            [&mut decision.value, &mut decision.arguments].into_iter().flatten().for_each(json);
+        }
+        Record::WaitClosed(closed) => closed.value.iter_mut().for_each(json),
+        Record::RunEnded(ended) => text(&mut ended.reason),
+        Record::Checkpoint(checkpoint) => text(&mut checkpoint.description),
+        _ => {}
+    }
+    record
+}
+
+fn clean_json(known: &[(String, String)], json: &mut Json) {
+    if known.iter().any(|(value, _)| json.as_str().contains(value.as_str())) {
+        *json = match json.to_value() {
+            Ok(mut value) => {
+                clean_value(known, &mut value);
+                Json::from(value)
+            }
+            Err(_) => Json::from("[secret]"),
+        };
+    }
+}
+
 fn clean_value(known: &[(String, String)], value: &mut Value) {
     match value {
         Value::String(text) => {
-            // Secrets are known as they stand inside JSON.
-            let inside = Json::from(text.as_str());
-            if let Some(cleaned) = replaced(known, inside.as_str()) {
-                *text = serde_json::from_str(&cleaned).unwrap_or_else(|_| "[secret]".to_owned());
+            if let Some(cleaned) = clean_text(known, text) {
+                *text = cleaned;
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| clean_value(known, item)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| clean_value(known, field)),
+        Value::Object(fields) => {
+            let cleaned = std::mem::take(fields).into_iter().map(|(key, mut field)| {
+                if !STRUCTURE.contains(&key.as_str()) {
+                    clean_value(known, &mut field);
+                }
+                (clean_text(known, &key).unwrap_or(key), field)
+            });
+            *fields = cleaned.collect();
+        }
         _ => {}
     }
+}
+
+/// A text without secrets, if there is any in it. They are known as they stand inside JSON.
+fn clean_text(known: &[(String, String)], text: &str) -> Option<String> {
+    let cleaned = replaced(known, Json::from(text).as_str())?;
+    Some(serde_json::from_str(&cleaned).unwrap_or_else(|_| "[secret]".to_owned()))
 }
 
 /// `text` with the names of secrets in place of their values, if there is any in it.

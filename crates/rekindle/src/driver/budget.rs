@@ -189,8 +189,20 @@ impl Ledger {
     /// Raises the limit of a budget, of the turn and of the session, wherever there is one.
     pub(crate) fn raise(&mut self, budget: Budget, limit: u64) -> Option<u64> {
         self.raised_now = true;
-        self.raised_session.insert(budget, limit);
-        self.raised.insert(budget, limit)
+        let before = self.raised.get(&budget).copied();
+        for raised in [&mut self.raised, &mut self.raised_session] {
+            let known = raised.entry(budget).or_default();
+            *known = limit.max(*known);
+        }
+        before
+    }
+
+    /// Takes back what was noted as used.
+    pub(crate) fn refund(&mut self, spent: &Spent) {
+        for of in [&mut self.turn, &mut self.session] {
+            of.iterations = of.iterations.saturating_sub(spent.iterations);
+            of.tool_calls = of.tool_calls.saturating_sub(spent.tool_calls);
+        }
     }
 
     /// The first budget of which nothing is left.

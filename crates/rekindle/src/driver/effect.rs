@@ -176,6 +176,7 @@ impl Driver {
     /// Commits records among which are the intents of calls that this process is about to make.
     pub(crate) async fn commit_intending(&self, records: Vec<Record>, intended: Vec<EffectId>) -> Result<()> {
         let mut core = self.shared.core.lock().await;
+        self.make_room(&mut core, &records).await?;
         core.stage(records)?;
         core.fresh.extend(intended);
         self.write(&mut core).await

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rekindle_core::record::{Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, WaitDecision};
+use rekindle_core::codec::Limits;
+use rekindle_core::record::{
+    Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, WaitDecision,
+};
 use rekindle_core::{
     BranchId, Entry, Json, LogName, MessageId, Record, Result, Seq, SessionKey, State, Timestamp, WaitId, WaitState,
 };
 
-use super::{Core, Driver, NewCheckpoint, Shared, Stop};
+use super::{Core, Driver, NewCheckpoint, STOPPING, Shared, Stop, limits, register};
 use crate::engine::Engine;
 use crate::message::Message;
 use crate::wait::check_answer;
@@ -34,14 +37,21 @@ impl Driver {
     /// Between two steps: takes over what arrived in the inbox, and says whether the run is to
     /// stop. An error if the session is no longer ours.
     pub(crate) async fn proceed(&self) -> Result<Option<(Stop, String)>> {
-        if let Some(error) = self.control().lost() {
-            return Err(error);
+        loop {
+            if let Some(error) = self.control().lost() {
+                return Err(error);
+            }
+            let news = self.shared.inbox_news.swap(false, Ordering::SeqCst);
+            if self.shared.inbox_rest.swap(false, Ordering::SeqCst) || news {
+                let mut core = self.shared.core.lock().await;
+                self.take_inbox(&mut core, true).await?;
+            }
+            let stopping = self.control().stopping();
+            // What made us stop must be taken over together with the end of the run.
+            if stopping.is_none() || !self.shared.inbox_news.load(Ordering::SeqCst) {
+                return Ok(stopping);
+            }
         }
-        if self.shared.inbox_news.swap(false, Ordering::SeqCst) {
-            let mut core = self.shared.core.lock().await;
-            self.take_inbox(&mut core, true).await?;
-        }
-        Ok(self.control().stopping())
     }
 
     /// Takes over what stands in the inbox; recorded with the next commit. Commands are obeyed,
@@ -49,14 +59,24 @@ impl Driver {
     pub(super) async fn take_inbox(&self, core: &mut Core, obey: bool) -> Result<()> {
         let taken = core.state.inbox_taken();
         let mut entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
-        entries.truncate(TAKE);
+        let all = entries.len();
+        entries.truncate(fitting(&entries, core.limits.batch_bytes / 4));
         let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(()) };
-        if entries.len() >= TAKE {
+        if entries.len() < all || all >= TAKE {
             // The rest follows with the next step.
-            self.shared.inbox_news.store(true, Ordering::SeqCst);
+            self.shared.inbox_rest.store(true, Ordering::SeqCst);
         }
+        let mut known = match core.known_messages.take() {
+            Some(known) => known,
+            None => known_messages(&core.state)?,
+        };
         let mut records = vec![InboxTaken::new(last).into()];
-        records.extend(taken_over(&core.state, &entries)?);
+        records.extend(taken_over(&core.state, &entries, &mut known, &core.limits)?);
+        core.known_messages = Some(known);
+        if obey {
+            records.extend(self.shared.pending_stop(&entries)?);
+        }
+        self.make_room(core, &records).await?;
         core.stage(records)?;
         for entry in &entries {
             if let Record::InboxCommand(command) = &entry.record
@@ -80,11 +100,32 @@ impl Shared {
         for entry in entries {
             match &entry.record {
                 Record::InboxCommand(command) if self.is_for_us(command) => self.obey(command),
-                Record::InboxMessage(message) if message.mode == InboxMode::Interrupt => {
+                Record::InboxMessage(message) if message.mode == InboxMode::Interrupt && self.reads_messages => {
                     self.control.interrupt_step();
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Says in the state that the run is to stop, until it has: a command that was taken over must
+    /// not be lost by a crash before its run ended.
+    fn pending_stop(&self, entries: &[Received]) -> Result<Option<Record>> {
+        let stop = entries.iter().rev().find_map(|entry| match &entry.record {
+            Record::InboxCommand(command) if command.command != Command::Checkpoint && self.is_for_us(command) => {
+                Some(command)
+            }
+            _ => None,
+        });
+        let Some(command) = stop else { return Ok(None) };
+        Ok(Some(RegisterSet::new(register(STOPPING)?, Json::of(command)?).into()))
+    }
+
+    /// Obeys a command that an earlier run had taken over and did not live to obey.
+    pub(super) fn obey_pending(&self, state: &State) {
+        let pending = state.register(STOPPING).and_then(|json| json.decode::<InboxCommand>().ok());
+        if let Some(command) = pending {
+            self.obey(&command);
         }
     }
 
@@ -157,25 +198,50 @@ pub(super) async fn read_behind(
     }
 }
 
+/// How many of the entries, at least one, have no more than so many bytes together.
+fn fitting(entries: &[Received], bytes: usize) -> usize {
+    let mut left = bytes;
+    let fit = entries.iter().take(TAKE).take_while(|entry| {
+        let size = match &entry.record {
+            Record::InboxMessage(message) => message.content.as_str().len(),
+            Record::InboxAnswer(answer) => {
+                let values = [&answer.value, &answer.arguments];
+                values.into_iter().flatten().map(|value| value.as_str().len()).sum()
+            }
+            _ => 0,
+        };
+        let fits = size <= left;
+        left = left.saturating_sub(size);
+        fits
+    });
+    fit.count().max(1).min(entries.len())
+}
+
 /// What the entries do to the state.
-fn taken_over(state: &State, entries: &[Received]) -> Result<Vec<Record>> {
+fn taken_over(
+    state: &State,
+    entries: &[Received],
+    known: &mut HashSet<MessageId>,
+    limits: &Limits,
+) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut answers = HashSet::new();
-    let mut messages = known_messages(state, entries)?;
     let mut waits: BTreeMap<&WaitId, WaitState> = BTreeMap::new();
     for entry in entries {
         match &entry.record {
-            Record::InboxMessage(message) if messages.insert(message.message.clone()) => {
-                records.push(LogAppend::new(log_for(message)?, vec![stored_message(message)?]).into());
+            Record::InboxMessage(message) if known.insert(message.message.clone()) => {
+                records.push(message_record(message, limits)?);
             }
             Record::InboxAnswer(answer) if answers.insert(answer.message.clone()) => {
                 let Some(wait) = state.wait(&answer.wait) else { continue };
                 // One after the other: what an answer may be depends on those before it.
                 let wait = waits.entry(&answer.wait).or_insert_with(|| wait.clone());
+                let decision = WaitDecision::from(answer);
+                let storable = limits::check(&decision.clone().into(), limits).is_ok();
                 // Judged by when it was given, however late it is read.
-                if check_answer(wait, answer, entry.at).is_ok() {
-                    wait.decisions.push(answer.into());
-                    records.push(WaitDecision::from(answer).into());
+                if storable && check_answer(wait, answer, entry.at).is_ok() {
+                    wait.decisions.push(decision.clone());
+                    records.push(decision.into());
                 }
             }
             _ => {}
@@ -186,7 +252,7 @@ fn taken_over(state: &State, entries: &[Received]) -> Result<Vec<Record>> {
 
 /// Whether there is a message among the entries that was not taken over before.
 pub(super) fn has_message(state: &State, entries: &[Received]) -> Result<bool> {
-    let known = known_messages(state, entries)?;
+    let known = known_messages(state)?;
     Ok(entries.iter().any(|entry| match &entry.record {
         Record::InboxMessage(message) => !known.contains(&message.message),
         _ => false,
@@ -194,16 +260,26 @@ pub(super) fn has_message(state: &State, entries: &[Received]) -> Result<bool> {
 }
 
 /// The messages that were taken over before: somebody may send one again.
-fn known_messages(state: &State, entries: &[Received]) -> Result<HashSet<MessageId>> {
+fn known_messages(state: &State) -> Result<HashSet<MessageId>> {
     let mut known = HashSet::new();
-    if !entries.iter().any(|entry| matches!(entry.record, Record::InboxMessage(_))) {
-        return Ok(known);
-    }
     for log in [Inbox::STEER, Inbox::QUEUE] {
         let items = state.log(&LogName::new(log)?).iter();
         known.extend(items.filter_map(|item| Message::from_json(item).ok()?.id));
     }
     Ok(known)
+}
+
+/// The record that takes a message over. One that is too large is replaced by word of it: it must
+/// not stop the session for ever.
+fn message_record(message: &InboxMessage, limits: &Limits) -> Result<Record> {
+    let log = log_for(message)?;
+    let record: Record = LogAppend::new(log.clone(), vec![stored_message(message)?]).into();
+    if limits::check(&record, limits).is_ok() {
+        return Ok(record);
+    }
+    let text = format!("[a message of {} bytes was too large to be taken over]", message.content.as_str().len());
+    let notice = InboxMessage { content: Json::from(text.as_str()), ..message.clone() };
+    Ok(LogAppend::new(log, vec![stored_message(&notice)?]).into())
 }
 
 /// A message as somebody put it into the inbox: a stored message, or anything else as text. It

@@ -38,6 +38,16 @@ pub(crate) fn check_value(value: &Json, limits: &Limits) -> Result<()> {
     }
 }
 
+/// A text for people that fits into a record.
+pub(crate) fn shortened(text: String) -> String {
+    const LONGEST: usize = 8 << 10;
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let start: String = text.chars().take(LONGEST / 4).collect();
+    format!("{start} … ({} bytes in all)", text.len())
+}
+
 /// About how much a record adds to the state.
 pub(super) fn size(record: &Record) -> usize {
     let mut bytes = 0;

@@ -27,8 +27,8 @@ use std::time::Instant;
 use rekindle_core::codec::Limits;
 use rekindle_core::record::{Durability, RegisterSet};
 use rekindle_core::{
-    BranchId, CheckpointId, EffectId, Epoch, Json, Lease, Record, RegisterKey, Result, RunId, Seq, SessionKey, State,
-    Timestamp,
+    BranchId, CheckpointId, EffectId, Epoch, Json, Lease, MessageId, Record, RegisterKey, Result, RunId, Seq,
+    SessionKey, State, Timestamp,
 };
 use rekindle_store::BranchWriter;
 use tokio::sync::{Mutex, Notify};
@@ -47,7 +47,7 @@ pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
-pub(crate) use limits::check_value;
+pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use open::{Opening, open};
 pub(crate) use run::{panic_text, start};
@@ -60,6 +60,8 @@ use lease::Deadline;
 
 /// The prefix of registers that are the session's memory.
 pub(crate) const MEMORY: &str = "memory/";
+/// The register of a command that was taken over and is to be obeyed.
+pub(crate) const STOPPING: &str = "stopping";
 /// The prefix of registers that say where secrets are.
 pub(crate) const SECRET: &str = "secret/";
 
@@ -81,8 +83,12 @@ pub(crate) struct Shared {
     control: Control,
     live: Arc<Live>,
     redactor: Arc<Redactor>,
+    /// Whether messages are input to the executor.
+    reads_messages: bool,
     inbox_seen: AtomicU64,
     inbox_news: AtomicBool,
+    /// Not all of the inbox was taken over at once.
+    inbox_rest: AtomicBool,
     /// Something arrived that a waiting run should look at.
     news: Notify,
     /// The last record that was committed.
@@ -98,6 +104,9 @@ struct Core {
     writer: BranchWriter,
     /// Applied to the state, and not yet given to the writer.
     staged: Vec<Record>,
+    staged_bytes: usize,
+    /// The messages of the inbox that were taken over, once somebody asked.
+    known_messages: Option<HashSet<MessageId>>,
     /// Intents that this process recorded and has not started: they are not in doubt.
     fresh: HashSet<EffectId>,
     ledger: Ledger,
@@ -162,13 +171,16 @@ impl Driver {
     /// Takes records over into the state. They are written together with the next commit: use
     /// this for what can be derived again if that commit never comes.
     pub async fn stage(&self, records: Vec<Record>) -> Result<()> {
-        self.shared.core.lock().await.stage(records)
+        let mut core = self.shared.core.lock().await;
+        self.make_room(&mut core, &records).await?;
+        core.stage(records)
     }
 
     /// Takes records over into the state and commits them, with what was staged before, as one
     /// atomic batch. When that is on disk depends on the durability of the run.
     pub async fn commit(&self, records: Vec<Record>) -> Result<()> {
         let mut core = self.shared.core.lock().await;
+        self.make_room(&mut core, &records).await?;
         core.stage(records)?;
         self.write(&mut core).await
     }
@@ -234,6 +246,13 @@ impl Driver {
         self.engine().journal().codec().limits()
     }
 
+    /// Takes back what was noted as used.
+    pub(crate) async fn refund(&self, spent: Spent) {
+        let mut core = self.shared.core.lock().await;
+        core.ledger.refund(&spent);
+        core.ledger_changed = true;
+    }
+
     /// Whether a message came in between, since this was last asked.
     pub(crate) fn take_interrupt(&self) -> bool {
         self.shared.control.take_interrupt()
@@ -290,7 +309,9 @@ impl Core {
         for record in records {
             let record = self.redactor.clean_record(record);
             self.state.apply(&record)?;
-            self.bytes_since_step += limits::size(&record);
+            let size = limits::size(&record);
+            self.bytes_since_step += size;
+            self.staged_bytes += size;
             self.staged.push(record);
         }
         Ok(())

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rekindle_core::record::{
-    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, InboxTaken, RegisterSet, RunStarted, StaleAccepted,
+    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, InboxTaken, RegisterSet, RegisterUnset,
+    RunStarted, StaleAccepted,
 };
 use rekindle_core::{
-    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Json, Lease, OwnerId, Position, Record, Restored, Result,
-    RunId, Seq, SessionInfo, SessionKey, StoreExt as _, Target,
+    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, OwnerId, Position, Record, Restored,
+    Result, RunId, Seq, SessionKey, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -20,7 +21,8 @@ use super::inbox::{has_message, read_behind};
 use super::lease::{Deadline, keep, release};
 use super::validate::{Case, Situation, validate};
 use super::{
-    Core, Driver, Fingerprint, Ledger, MEMORY, ResumeOptions, RunOptions, SECRET, Shared, budget, drift, register,
+    Core, Driver, Fingerprint, Ledger, MEMORY, ResumeOptions, RunOptions, SECRET, STOPPING, Shared, budget, drift,
+    limits, register,
 };
 use crate::engine::Engine;
 use crate::executor::Executor;
@@ -70,6 +72,10 @@ struct Claim {
     asked: Instant,
     /// Up to where the inbox is none of this branch's business.
     inbox_skipped: Seq,
+    /// Whether the branch was made for this run.
+    forked: bool,
+    /// What was accepted although history had moved, before the branch was made.
+    stale: Option<Record>,
 }
 
 async fn claim(opening: &Opening<'_>) -> Result<Claim> {
@@ -84,22 +90,27 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
         (None, Some(branch)) => info.branch(branch)?,
         (None, None) => info.current_branch()?,
     };
+    let exact = wanted.is_some();
     let start = wanted.unwrap_or_else(|| Position::new(branch.branch.clone(), branch.head.seq));
     let forks = start.seq != branch.head.seq;
-    if forks || branch.branch != info.current {
+    let moves = branch.branch != info.current;
+    let mut stale = None;
+    if forks || moves {
         // What would be refused must not move the session to another branch first.
-        check_before(opening, &start).await?;
+        stale = check_before(opening, &start, branch).await?;
     }
     // The branch that ran last has taken over what was sent before.
-    let inbox_skipped = match branch.branch == info.current {
-        true => Seq::ZERO,
-        false => engine.journal().load(session, None).await?.state.inbox_taken(),
+    let inbox_skipped = match moves && !forks {
+        true => engine.journal().load(session, None).await.map_or(Seq::ZERO, |now| now.state.inbox_taken()),
+        false => Seq::ZERO,
     };
     let owner = engine.new_owner()?;
     let held = if forks { &info.current } else { &branch.branch };
     let (lease, asked) = acquire(opening, held, &owner).await?;
-    let claim = Claim { lease, asked, inbox_skipped };
-    if forks { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
+    let claim = Claim { lease, asked, inbox_skipped, forked: false, stale };
+    // The branch may have gone on while somebody else's lease was waited for.
+    let went_on = exact && !forks && claim.lease.head.seq != start.seq;
+    if forks || went_on { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
 }
 
 /// Where a checkpoint is, if a run may be resumed from it.
@@ -113,14 +124,18 @@ async fn resumable(opening: &Opening<'_>, id: &CheckpointId) -> Result<Position>
     }
 }
 
-/// The checks, before anything is claimed.
-async fn check_before(opening: &Opening<'_>, start: &Position) -> Result<()> {
+/// The checks, before anything is claimed: everything that could be refused later.
+async fn check_before(opening: &Opening<'_>, start: &Position, branch: &BranchInfo) -> Result<Option<Record>> {
     let journal = opening.engine.journal();
     let restored = match opening.resume.fallback {
         true => journal.load_or_fall_back(opening.session, Some(start)).await?.0,
         false => journal.load(opening.session, Some(start)).await?,
     };
-    check(opening, &restored, restored.state.inbox_taken()).await.map(drop)
+    let stale = check_seen(opening, &branch.branch, branch.head).await?;
+    let (_, records, ..) = prepare(opening, &restored, restored.state.inbox_taken()).await?;
+    let limits = journal.codec().limits();
+    records.iter().try_for_each(|record| limits::check(record, limits))?;
+    Ok(stale)
 }
 
 async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> Result<(Lease, Instant)> {
@@ -152,14 +167,14 @@ impl Claim {
     /// for the new branch.
     async fn move_to_fork(self, engine: &Engine, position: &Position) -> Result<Self> {
         let journal = engine.journal();
-        let old = self.lease;
+        let (old, stale) = (self.lease, self.stale);
         let moved = async {
             let branch = BranchId::generate(journal.ids(), journal.clock().now());
             journal.fork(&old.session, position, branch.clone()).await?;
             let inbox_skipped = journal.open(&old.session).await?.branch(&BranchId::inbox())?.head.seq;
             let asked = Instant::now();
             let lease = journal.store().acquire(&old.session, &branch, &old.info.owner, engine.lease()).await?;
-            Ok(Self { lease, asked, inbox_skipped })
+            Ok(Self { lease, asked, inbox_skipped, forked: true, stale })
         };
         let moved = moved.await;
         release(engine, &old).await;
@@ -169,7 +184,7 @@ impl Claim {
 
 async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
     let (restored, claim, substituted) = restore(opening, claim).await?;
-    let prepared = prepare(opening, &restored, &claim).await;
+    let prepared = prepare_claimed(opening, &restored, &claim).await;
     let (case, mut records, started, ledger) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -194,6 +209,13 @@ impl Driver {
     async fn begin(&self, records: Vec<Record>, case: Case) -> Result<()> {
         let mut core = self.shared.core.lock().await;
         core.stage(records)?;
+        match case {
+            Case::Resume => self.shared.obey_pending(&core.state),
+            Case::NewTurn if core.state.register(STOPPING).is_some() => {
+                core.stage(vec![RegisterUnset::new(register(STOPPING)?).into()])?;
+            }
+            Case::NewTurn => {}
+        }
         self.take_inbox(&mut core, case == Case::Resume).await
     }
 }
@@ -225,16 +247,26 @@ async fn restore(opening: &Opening<'_>, claim: Claim) -> Result<(Restored, Claim
     Ok((restored, claim, Some(substituted.into())))
 }
 
+/// What a run begins with.
+type Prepared = (Case, Vec<Record>, RunStarted, Ledger);
+
+/// The same, under a lease. A branch that was just made ends where nobody has seen it end.
+async fn prepare_claimed(opening: &Opening<'_>, restored: &Restored, claim: &Claim) -> Result<Prepared> {
+    let stale = match claim.forked {
+        true => claim.stale.clone(),
+        false => check_seen(opening, &claim.lease.branch, claim.lease.head).await?,
+    };
+    let taken = restored.state.inbox_taken().max(claim.inbox_skipped);
+    let (case, mut records, started, ledger) = prepare(opening, restored, taken).await?;
+    records.splice(0..0, stale);
+    Ok((case, records, started, ledger))
+}
+
 /// The checks, and the records a run begins with.
-async fn prepare(
-    opening: &Opening<'_>,
-    restored: &Restored,
-    claim: &Claim,
-) -> Result<(Case, Vec<Record>, RunStarted, Ledger)> {
+async fn prepare(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> Result<Prepared> {
     let Opening { engine, executor, options, resume, .. } = opening;
     let state = &restored.state;
-    let mut records = Vec::from_iter(check_seen(opening, &restored.info, &claim.lease).await?);
-    let inbox_taken = state.inbox_taken().max(claim.inbox_skipped);
+    let mut records = Vec::new();
     if inbox_taken > state.inbox_taken() {
         records.push(InboxTaken::new(inbox_taken).into());
     }
@@ -276,20 +308,17 @@ async fn check(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> 
     Ok((case, drift))
 }
 
-async fn check_seen(opening: &Opening<'_>, info: &SessionInfo, lease: &Lease) -> Result<Option<Record>> {
-    let Some(seen) = opening.resume.seen else { return Ok(None) };
-    let parent: Option<&BranchInfo> = info.branches.iter().find(|branch| branch.head == seen);
-    if lease.head == seen || (opening.resume.checkpoint.is_some() && parent.is_some()) {
-        return Ok(None);
-    }
-    let stale = opening.engine.journal().check_seen(opening.session, &lease.branch, seen).await;
+/// What the caller saw of a branch, against where it ends.
+async fn check_seen(opening: &Opening<'_>, branch: &BranchId, head: Head) -> Result<Option<Record>> {
+    let Some(seen) = opening.resume.seen.filter(|seen| *seen != head) else { return Ok(None) };
+    let stale = opening.engine.journal().check_seen(opening.session, branch, seen).await;
     match (stale, &opening.resume.allow_stale) {
         (Ok(()), _) => Ok(None),
         (Err(error), None) => Err(error),
         (Err(_), Some(reason)) => {
             let accepted = StaleAccepted {
                 expected: seen,
-                actual: lease.head,
+                actual: head,
                 author: opening.resume.author(),
                 reason: reason.clone(),
                 extra: Extra::new(),
@@ -379,7 +408,7 @@ fn raise(opening: &Opening<'_>, ledger: &mut Ledger) -> Result<Vec<Record>> {
 }
 
 fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &RunStarted, ledger: Ledger) -> Driver {
-    let Claim { lease, asked, inbox_skipped } = claim;
+    let Claim { lease, asked, inbox_skipped, .. } = claim;
     let engine = opening.engine;
     let target = Target::new(lease.session.clone(), lease.branch.clone(), lease.head)
         .with_fence(lease.info.epoch)
@@ -397,6 +426,8 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         state: restored.state,
         writer,
         staged: Vec::new(),
+        staged_bytes: 0,
+        known_messages: None,
         fresh: Default::default(),
         ledger,
         counted: Instant::now(),
@@ -414,8 +445,10 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         control: Control::default(),
         live,
         redactor,
+        reads_messages: opening.executor.reads_messages(),
         inbox_seen: AtomicU64::new(inbox_taken),
         inbox_news: AtomicBool::new(false),
+        inbox_rest: AtomicBool::new(false),
         news: Notify::new(),
         committed: AtomicU64::new(lease.head.seq.0),
         core: tokio::sync::Mutex::new(core),

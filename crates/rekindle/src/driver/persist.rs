@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rekindle_core::{Error, ErrorKind, Result};
+use rekindle_core::{Error, ErrorKind, Record, Result};
 
-use super::{Core, Driver, PersistFailure};
+use super::{Core, Driver, PersistFailure, limits};
 use crate::event::LiveKind;
 
 impl Driver {
@@ -18,11 +18,20 @@ impl Driver {
         }
         let head = core.writer.enqueue(&core.staged)?;
         core.staged.clear();
+        core.staged_bytes = 0;
         self.shared.committed.store(head.seq.0, Ordering::SeqCst);
         match core.writer.settle().await {
             Ok(()) => Ok(()),
             Err(error) => self.failed(core, error).await,
         }
+    }
+
+    /// Writes what is staged if more of it would not fit into one batch.
+    pub(super) async fn make_room(&self, core: &mut Core, records: &[Record]) -> Result<()> {
+        let bytes: usize = records.iter().map(limits::size).sum();
+        let full = core.staged_bytes.saturating_add(bytes) > core.limits.batch_bytes / 2
+            || core.staged.len() + records.len() > core.limits.batch_records / 2;
+        if full { self.write(core).await } else { Ok(()) }
     }
 
     /// Everything committed so far is on disk when it returns.

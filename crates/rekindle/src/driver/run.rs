@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
-    CheckpointTrigger, CheckpointType, EffectOutcome, OutcomeStatus, RunEnded, RunOutcome, WaitCloseReason, WaitClosed,
-    WaitOpened,
+    CheckpointTrigger, CheckpointType, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome,
+    WaitCloseReason, WaitClosed, WaitOpened,
 };
 use rekindle_core::{
     BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, Seq, SessionKey, State,
@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::open::{Keeper, Opened};
 use super::validate::Case;
-use super::{Driver, NewCheckpoint, Opening, ResumeOptions, RunOptions, Spent, Stop, lease, open};
+use super::{
+    Driver, NewCheckpoint, Opening, ResumeOptions, RunOptions, STOPPING, Spent, Stop, lease, open, register, shortened,
+};
 use crate::engine::Engine;
 use crate::event::{Events, LiveKind};
 use crate::executor::{Executor, Input};
@@ -204,16 +206,20 @@ impl Driver {
         let (end, error) = match ended {
             Ok(end) => (end, None),
             // There is nothing to write with any more.
-            Err(error) if self.control().lost().is_some() || leaves_no_pen(&error) => return Err(error),
+            Err(error) if self.has_no_pen().await => return Err(error),
             Err(error) => (self.end_of(&error).await?, Some(error)),
         };
-        let mut record = RunEnded { reason: end.reason.clone(), ..RunEnded::new(self.run().clone(), end.outcome) };
+        let mut record =
+            RunEnded { reason: shortened(end.reason.clone()), ..RunEnded::new(self.run().clone(), end.outcome) };
         record.code = error.as_ref().map(|error| error.code().to_owned());
         let mut records = Vec::new();
         if end.outcome == RunOutcome::Cancelled {
             records.extend(self.close_waits().await);
         }
         records.push(record.into());
+        if self.read(|state| state.register(STOPPING).is_some()).await {
+            records.push(RegisterUnset::new(register(STOPPING)?).into());
+        }
         {
             let mut core = self.shared.core.lock().await;
             core.ledger_changed = true;
@@ -223,13 +229,21 @@ impl Driver {
             core.stage(unbegun)?;
             core.stage(records)?;
         }
-        self.flush().await?;
+        if let Err(failure) = self.flush().await {
+            // What ended the run says more than that its end could not be written.
+            return Err(error.unwrap_or(failure));
+        }
         self.apply_retention().await;
         let report = self.report(end).await;
         match error {
             Some(error) if report.outcome == RunOutcome::Failed => Err(error),
             _ => Ok(report),
         }
+    }
+
+    /// Whether nothing can be recorded any more: the session is somebody else's, or its store failed.
+    async fn has_no_pen(&self) -> bool {
+        self.control().lost().is_some() || self.shared.core.lock().await.writer.has_failed()
     }
 
     /// How a run ends that hit an error: a spent budget can be raised, so the run can go on.
@@ -241,7 +255,7 @@ impl Driver {
         self.mark_unclean().await;
         let checkpoint = NewCheckpoint {
             trigger: CheckpointTrigger::Error,
-            ..NewCheckpoint::auto(CheckpointType::Iteration, 0, error.message().to_owned())
+            ..NewCheckpoint::auto(CheckpointType::Iteration, 0, shortened(error.message().to_owned()))
         };
         self.stage_checkpoint(checkpoint).await?;
         Ok(End::new(outcome, error.message()))
@@ -299,16 +313,4 @@ fn not_started(state: &State, fresh: HashSet<EffectId>) -> Vec<Record> {
         EffectOutcome { attempt: effect.intent.attempt, error, ..outcome }.into()
     })
     .collect()
-}
-
-/// Whether nothing can be recorded after this error.
-fn leaves_no_pen(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Fenced { .. }
-            | ErrorKind::Conflict { .. }
-            | ErrorKind::StoreUnavailable
-            | ErrorKind::PersistFailed
-            | ErrorKind::Closed
-    )
 }

@@ -101,7 +101,8 @@ impl Driver {
         // Registered before looking, so that what arrives meanwhile is not missed.
         news.as_mut().enable();
         self.remind().await?;
-        if self.shared.inbox_news.load(std::sync::atomic::Ordering::SeqCst) {
+        let unread = [&self.shared.inbox_news, &self.shared.inbox_rest];
+        if unread.iter().any(|unread| unread.load(std::sync::atomic::Ordering::SeqCst)) {
             return Ok(());
         }
         let waiting = RunState::new(self.run().clone(), RunStateKind::Waiting);

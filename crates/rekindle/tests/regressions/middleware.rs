@@ -80,6 +80,7 @@ async fn middleware_that_fails_on_a_result_does_not_have_the_tool_called_again()
     let report = ended(agent.run("go", &rig.session).await).await.unwrap();
     assert_eq!(report.text(), "done");
     assert_eq!(counter.count(), 1);
+    assert!(rig.results().await[0].error, "the model is told");
 }
 
 /// A run whose middleware stops the calls of an answer dies at the write with that number and is

@@ -1,5 +1,7 @@
 //! An agent as a tool of another: a child session with a journal of its own.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome};
 use rekindle_core::{BranchId, ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, Status};
@@ -11,6 +13,9 @@ use crate::driver::{ResumeOptions, RunReport};
 use crate::message::{Message, Role};
 use crate::session::Session;
 use crate::tool::{Retries, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
+
+/// How often a child that waits for a child of its own is looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// An agent as a tool of another. Each call has a child session: it is committed before its first
 /// prompt, knows its parent, and goes on where it was when the parent is resumed. Its result is
@@ -59,8 +64,10 @@ impl SubAgent {
     async fn run(&self, context: &ToolContext, session: &Session, task: String) -> Result<Option<RunReport>> {
         let state = session.engine().journal().load(session.key(), None).await?.state;
         let begun = state.run().is_some();
-        if begun && state.status() == Status::Succeeded {
-            return Ok(None);
+        match state.status() {
+            Status::Succeeded if begun => return Ok(None),
+            Status::Cancelled if begun => return Err(super::step_failed("the child session was cancelled")),
+            _ => {}
         }
         let mut input = if begun { Vec::new() } else { vec![Message::user(task)] };
         loop {
@@ -94,7 +101,10 @@ impl SubAgent {
         let inbox = async || Ok::<_, rekindle_core::Error>(session.info().await?.branch(&BranchId::inbox())?.head.seq);
         let before = session.engine().journal().load(session.key(), None).await?.state.inbox_taken();
         let clock = session.engine().journal().clock();
-        let due = report.waits.iter().filter_map(|wait| wait.expires_at).min();
+        let now = clock.now();
+        let due = report.waits.iter().flat_map(|wait| [wait.remind_at, wait.expires_at]).flatten();
+        // A child without a wait of its own waits for a child of its own: it is looked after now and then.
+        let due = due.filter(|at| *at > now).min().or(report.waits.is_empty().then(|| now.plus(LOOK_AFTER)));
         loop {
             if inbox().await? > before || due.is_some_and(|due| due <= clock.now()) {
                 return Ok(true);

@@ -100,6 +100,8 @@ impl Turn<'_> {
         let Followed { records, intended, repeated, ended } = match followed {
             Ok(followed) => followed,
             Err(error) => {
+                let calls = message.calls().count() as u64;
+                self.driver.refund(Spent { iterations: 1, tool_calls: calls, ..Spent::default() }).await;
                 // What was paid for is on record, whatever failed behind it.
                 outcome.value = Some(received);
                 self.driver.commit(vec![outcome.into()]).await?;
@@ -147,6 +149,8 @@ impl Turn<'_> {
 
     /// What follows from an answer: where the loop stands, and what becomes of the calls.
     async fn follow(&mut self, message: &mut Message) -> Result<Followed> {
+        let asked = message.calls().count() as u64;
+        self.driver.spend(Spent { iterations: 1, tool_calls: asked, ..Spent::default() }).await;
         let mut ended = None;
         for (layer, middleware) in self.agent.middleware.iter().enumerate() {
             if let Verdict::Terminate(reason) = middleware.after_model(self.stack.state(layer), message).await? {
@@ -154,7 +158,6 @@ impl Turn<'_> {
             }
         }
         let calls = message.calls().count() as u64;
-        self.driver.spend(Spent { iterations: 1, tool_calls: calls, ..Spent::default() }).await;
         let mut followed = Followed::default();
         match (&ended, calls) {
             (None, 0) => ended = Some("the model had an answer".to_owned()),
@@ -193,7 +196,8 @@ impl Turn<'_> {
             match self.agent.reduction.plan(&mut self.index, &history, self.summary.as_ref())? {
                 Plan::Send(view) => return Ok(Some((view, None))),
                 Plan::Summarise { through, request, .. } => {
-                    let Some(text) = self.summarise(through, request).await? else { return Ok(None) };
+                    let prefix = self.index.prefix_hash(&history, through);
+                    let Some(text) = self.summarise(through, prefix, request).await? else { return Ok(None) };
                     let summary = Summary::new(&mut self.index, &history, through, text);
                     let record = RegisterSet::new(register(SUMMARY)?, Json::of(&summary)?);
                     self.driver.commit(vec![record.into()]).await?;
@@ -204,10 +208,11 @@ impl Turn<'_> {
     }
 
     /// Has older messages summarised. The summary is an effect: it is paid for once.
-    async fn summarise(&mut self, through: usize, view: View) -> Result<Option<String>> {
+    async fn summarise(&mut self, through: usize, prefix: Hash, view: View) -> Result<Option<String>> {
         let Reduction::Summarise(how) = &self.agent.reduction else { return Ok(None) };
         let model = how.model.clone().unwrap_or_else(|| std::sync::Arc::clone(&self.agent.model));
-        let id = EffectId::new(format!("summary{}.{through}", self.at.step))?;
+        // Of exactly these messages: after an edit it is another summary.
+        let id = EffectId::new(format!("summary{}.{through}.{}", self.at.step, prefix.short()))?;
         let effect = self.model_effect(id, model.as_ref());
         let request = ModelRequest {
             system: None,
@@ -223,8 +228,9 @@ impl Turn<'_> {
         let asked = asking.ask(model.as_ref(), request).await?;
         let Some((answer, mut outcome)) = asked else { return Ok(None) };
         self.driver.spend(outcome.usage.into()).await;
-        let text = answer.into_message().text();
-        outcome.value = Some(Json::from(text.as_str()));
+        let message = answer.into_message();
+        outcome.value = Some(message.to_json()?);
+        let text = message.text();
         self.driver.stage(vec![outcome.into()]).await?;
         Ok(Some(text))
     }

@@ -114,10 +114,8 @@ impl<'a> Turn<'a> {
     }
 
     async fn record_begin(&mut self, input: Vec<Message>) -> Result<()> {
-        let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
-        let items: Vec<Json> =
-            input.into_iter().map(|message| message.with_id(ids, now).to_json()).collect::<Result<_>>()?;
-        let mut records = vec![LogAppend::new(messages(), items).into(), self.at.record()?];
+        let mut records = self.into_log(input)?;
+        records.push(self.at.record()?);
         if self.breaker != Breaker::default() {
             self.breaker = Breaker::default();
             records.push(RegisterUnset::new(register(BREAKER)?).into());
@@ -170,7 +168,10 @@ impl<'a> Turn<'a> {
             match self.at.phase {
                 Phase::Think => {
                     self.driver.take_interrupt();
-                    self.steer().await?;
+                    // An answer that is on record was given before whatever came since.
+                    if !self.has_kept_answer().await? {
+                        self.steer().await?;
+                    }
                     self.driver.check_budgets().await?;
                     match self.think().await? {
                         Thought::Answered | Thought::Interrupted => {}
@@ -226,14 +227,29 @@ impl<'a> Turn<'a> {
 
     /// Puts the messages that are to steer the next model call into the conversation.
     async fn steer(&mut self) -> Result<()> {
-        let steered = self.take_steered().await?;
-        if steered.is_empty() {
-            return Ok(());
+        loop {
+            let steered = self.take_steered().await?;
+            if steered.is_empty() {
+                return Ok(());
+            }
+            let mut records = self.into_log(steered)?;
+            records.push(self.at.record()?);
+            self.driver.commit(records).await?;
         }
+    }
+
+    /// The records that put messages into the conversation.
+    fn into_log(&self, said: Vec<Message>) -> Result<Vec<Record>> {
         let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
-        let items = steered.into_iter().map(|message| message.with_id(ids, now).to_json());
-        let items = items.collect::<Result<Vec<_>>>()?;
-        self.driver.commit(vec![LogAppend::new(messages(), items).into(), self.at.record()?]).await
+        let append =
+            |message: Message| Ok(LogAppend::new(messages(), vec![message.with_id(ids, now).to_json()?]).into());
+        said.into_iter().map(append).collect()
+    }
+
+    /// Whether the answer of this step is on record, although what followed from it failed.
+    async fn has_kept_answer(&self) -> Result<bool> {
+        let effect = model_effect(self.at.step)?;
+        Ok(self.driver.read(|state| state.effect(&effect).is_some_and(|known| known.is_settled())).await)
     }
 
     /// Whether a message waits for a turn. One that was to steer a turn that is over is one too.
@@ -244,7 +260,8 @@ impl<'a> Turn<'a> {
     /// Messages for the next model call; taken once the caller has recorded where the loop stands.
     async fn take_steered(&mut self) -> Result<Vec<Message>> {
         let taken = self.at.steered;
-        let new = self.driver.read(|state| inbox_log(state, Inbox::STEER, taken)).await?;
+        let most = self.driver.limits().batch_bytes / 4;
+        let new = self.driver.read(|state| inbox_log(state, Inbox::STEER, taken, most)).await?;
         self.at.steered += new.len();
         Ok(new)
     }
@@ -263,10 +280,17 @@ impl<'a> Turn<'a> {
     }
 }
 
-fn inbox_log(state: &State, log: &str, taken: usize) -> Result<Vec<Message>> {
+/// The messages of a log of the inbox that were not taken, about so many bytes of them.
+fn inbox_log(state: &State, log: &str, taken: usize, most: usize) -> Result<Vec<Message>> {
     let log = LogName::new(log)?;
     let items = state.log(&log).get(taken..).unwrap_or_default();
-    items.iter().map(Message::from_json).collect()
+    let mut bytes = 0;
+    let fit = items.iter().take_while(|item| {
+        let first = bytes == 0;
+        bytes += item.as_str().len();
+        first || bytes <= most
+    });
+    fit.map(Message::from_json).collect()
 }
 
 fn last_answer(state: &State) -> Result<Option<Message>> {

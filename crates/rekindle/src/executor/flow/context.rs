@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use crate::driver::{Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Tried, WaitPurpose};
+use crate::driver::{Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Tried, WaitPurpose, shortened};
 use crate::tool::Retries;
 use crate::wait::{Verdict, WaitSpec};
 
@@ -48,14 +48,14 @@ impl Progress {
     }
 
     /// The body stands still here, for the rest of this run.
-    async fn stand_still<T>(&self, note: impl FnOnce(&mut ProgressInner)) -> T {
+    async fn stand_still<T>(&self, running: Running, note: impl FnOnce(&mut ProgressInner)) -> T {
         note(&mut self.inner());
-        self.changed.notify_one();
+        drop(running);
         std::future::pending().await
     }
 }
 
-/// A step under way.
+/// Something the body does through its context: until it has ended, the run cannot end.
 struct Running(Arc<Progress>);
 
 impl Running {
@@ -102,19 +102,19 @@ impl FlowContext {
         F: Fn(Attempt) -> Fut,
         Fut: Future<Output = Result<T>>,
     {
+        let running = Running::begin(&self.shared);
         let effect = self.effect(name, Json::of(input)?, policy, retries)?;
         self.check_doubt(&effect).await?;
-        self.check_stop().await?;
-        let _running = Running::begin(&self.shared);
+        let _running = self.check_stop(running).await?;
         let tried = |attempt: Attempt| {
             let running = work(attempt);
             async move {
                 match running.await.and_then(|value| Json::of(&value)) {
                     Ok(value) => Tried::Ok { value, usage: Usage::default(), records: Vec::new(), extra: Extra::new() },
                     Err(error) if error.retry() == rekindle_core::Retry::Later => {
-                        Tried::Passing { value: Json::null(), error: error.to_string(), after: None }
+                        Tried::Passing { value: Json::null(), error: shortened(error.to_string()), after: None }
                     }
-                    Err(error) => Tried::Failed { value: Json::null(), error: error.to_string() },
+                    Err(error) => Tried::Failed { value: Json::null(), error: shortened(error.to_string()) },
                 }
             }
         };
@@ -126,6 +126,7 @@ impl FlowContext {
 
     /// Waits for a person, a signal or a time, over restarts.
     pub async fn wait(&self, name: &str, spec: &WaitSpec) -> Result<Json> {
+        let mut running = Running::begin(&self.shared);
         let effect = self.effect(name, Json::from(spec.prompt.as_str()), InDoubtPolicy::ReplaySafe, Retries::none())?;
         loop {
             if let Known::Settled(outcome) = self.driver.known(&effect).await? {
@@ -140,7 +141,7 @@ impl FlowContext {
                     }
                 }
             }
-            self.hold(name).await?;
+            running = self.hold(running, name).await?;
         }
     }
 
@@ -151,6 +152,7 @@ impl FlowContext {
 
     /// Marks where the flow is now.
     pub async fn checkpoint(&self, description: &str) -> Result<rekindle_core::CheckpointId> {
+        let _running = Running::begin(&self.shared);
         self.driver.checkpoint(NewCheckpoint::manual(description)).await
     }
 
@@ -186,11 +188,11 @@ impl FlowContext {
     }
 
     /// No step begins once the run is to stop.
-    async fn check_stop(&self) -> Result<()> {
-        if self.driver.proceed().await?.is_none() {
-            return Ok(());
+    async fn check_stop(&self, running: Running) -> Result<Running> {
+        match self.driver.proceed().await? {
+            None => Ok(running),
+            Some(_) => self.shared.stand_still(running, |progress| progress.stopped = true).await,
         }
-        self.shared.stand_still(|progress| progress.stopped = true).await
     }
 
     async fn check_doubt(&self, effect: &Effect) -> Result<()> {
@@ -227,18 +229,19 @@ impl FlowContext {
     }
 
     /// Stays until something happens, or has the run end until then. The body never hears of it.
-    async fn hold(&self, name: &str) -> Result<()> {
+    async fn hold(&self, running: Running, name: &str) -> Result<Running> {
         let stopping = self.driver.proceed().await?.is_some();
         if !stopping && self.driver.options().on_wait == OnWait::Hold {
             self.driver.hold().await?;
-            return self.driver.proceed().await.map(drop);
+            self.driver.proceed().await?;
+            return Ok(running);
         }
         let what = format!("the flow waits for `{name}`");
         let note = |progress: &mut ProgressInner| match stopping {
             true => progress.stopped = true,
             false => progress.waits = Some(what),
         };
-        self.shared.stand_still(note).await
+        self.shared.stand_still(running, note).await
     }
 }
 

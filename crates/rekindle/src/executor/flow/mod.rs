@@ -85,7 +85,9 @@ pub(crate) fn is_mid_turn(state: &State) -> bool {
 
 impl Flow {
     /// A flow of that name. The function must ask for the same steps in the same circumstances;
-    /// what it does outside of steps is repeated at each resume.
+    /// what it does outside of steps is repeated at each resume. A run whose function stands in a
+    /// wait, with no step under way, ends until the answer comes: whatever else the function awaits
+    /// meanwhile does not keep it.
     pub fn new<I, O, F, Fut>(name: impl Into<String>, body: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
@@ -211,10 +213,13 @@ impl Executor for Inner {
 /// How the run ends if its body stands still and no step is under way.
 fn stands_still(progress: &Progress, driver: &Driver) -> Option<End> {
     let inner = progress.inner();
-    match (&inner.waits, inner.stopped, inner.running) {
-        (_, true, 0) => Some(stop_end(driver)),
-        (Some(what), false, 0) => Some(End::new(RunOutcome::Waiting, what.clone())),
-        _ => None,
+    let still = inner.stopped || inner.waits.is_some();
+    if !still || inner.running > 0 {
+        return None;
+    }
+    match (&inner.waits, driver.stopping()) {
+        (Some(what), None) => Some(End::new(RunOutcome::Waiting, what.clone())),
+        _ => Some(stop_end(driver)),
     }
 }
 
