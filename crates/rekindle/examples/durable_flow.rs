@@ -8,7 +8,7 @@
 
 use rekindle::operations::{Answer, answer};
 use rekindle::wait::WaitSpec;
-use rekindle::{Engine, Flow, Json, Result, ResumeOptions};
+use rekindle::{Engine, Flow, Json, Result};
 
 fn report() -> Flow {
     Flow::new("monthly-report", async |ctx, month: String| {
@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
     answer(&engine, session.key(), &Answer::value(wait, Json::from("publish"), "maria")).await?;
 
     println!("second run");
-    let second = report().resume(&session, ResumeOptions::new("maria")).await?.report().await?;
+    let second = report().resume(&session).await?.report().await?;
     println!("  {:?}: {}", second.outcome, second.value.unwrap_or_else(Json::null));
     Ok(())
 }

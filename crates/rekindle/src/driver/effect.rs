@@ -37,6 +37,8 @@ pub struct Effect {
     pub retries: Retries,
     /// Whether the last failure settles it; otherwise it stays open, to be tried by a resume.
     pub settles_when_exhausted: bool,
+    /// The effect whose idempotency key it shares, if it is made in place of another.
+    pub key_of: Option<EffectId>,
     /// What is committed together with its intent: the end of the wait it was waiting for.
     pub alongside: Vec<Record>,
 }
@@ -157,11 +159,21 @@ impl Driver {
         // Whichever model answers, it is asked the same.
         let same_name = intent.name == effect.name || effect.kind == EffectKind::Model;
         if !same_name || intent.arguments_hash != effect.hash {
-            let message = format!(
-                "effect `{}` is on record as a call of `{}` with other arguments or another tool than `{}`",
-                effect.id, intent.name, effect.name
-            );
-            return Err(Error::new(ErrorKind::EffectMismatch, message).on(self.session()));
+            let message = match intent.name == effect.name {
+                true => format!(
+                    "`{}` is on record with other arguments than it has now (effect `{}`)",
+                    intent.name, effect.id
+                ),
+                false => format!(
+                    "effect `{}` is on record as a call of `{}`, and now it is `{}`",
+                    effect.id, intent.name, effect.name
+                ),
+            };
+            let error = Error::new(ErrorKind::EffectMismatch, message).on(self.session());
+            return Err(match effect.kind {
+                EffectKind::Step => error.hint("give the step the input it was recorded with, or give it a new name"),
+                _ => error,
+            });
         }
         Ok(match &state.outcome {
             Some(outcome) if state.is_settled() => Known::Settled(outcome.clone()),
@@ -296,7 +308,7 @@ impl Driver {
             version: effect.version.clone(),
             arguments: effect.arguments.clone(),
             attempt,
-            idempotency_key: self.idempotency_key(&effect.id),
+            idempotency_key: self.key(effect),
             policy: effect.policy,
             run: Some(self.run().clone()),
             step: effect.step.clone(),
@@ -306,12 +318,11 @@ impl Driver {
     }
 
     pub(crate) fn attempt(&self, effect: &Effect, number: u32) -> Attempt {
-        Attempt {
-            number,
-            idempotency_key: self.idempotency_key(&effect.id),
-            fence: self.fence(),
-            cancel: self.step_token(),
-        }
+        Attempt { number, idempotency_key: self.key(effect), fence: self.fence(), cancel: self.step_token() }
+    }
+
+    fn key(&self, effect: &Effect) -> String {
+        self.idempotency_key(effect.key_of.as_ref().unwrap_or(&effect.id))
     }
 
     /// The same over retries and resumes; another on a fork, and in a session that was deleted

@@ -157,9 +157,19 @@ async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> R
             ErrorKind::AlreadyRunning { .. } if started.elapsed() < resume.patience => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
+            ErrorKind::AlreadyRunning { .. } => return Err(owned(error, engine)),
             _ => return Err(error),
         }
     }
+}
+
+/// Somebody else runs the session: what can be done about it.
+fn owned(error: Error, engine: &Engine) -> Error {
+    let seconds = engine.lease().as_secs_f32();
+    error.hint(format!(
+        "if that process is dead, resume with `take_over()`, or wait with `patience(…)`: its lease ends at most \
+         {seconds:.0} s after it last renewed it; if it is alive, pause or cancel its run"
+    ))
 }
 
 impl Claim {
@@ -303,6 +313,7 @@ async fn check(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> 
         position: &restored.position,
         has_input,
         mid_turn: opening.executor.is_mid_turn(&restored.state),
+        gives_up_failed: opening.executor.gives_up_failed(),
     })?;
     let drift = check_drift(opening, restored, &opening.executor.fingerprint(), case)?;
     Ok((case, drift))

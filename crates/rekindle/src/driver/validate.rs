@@ -21,11 +21,13 @@ pub(crate) struct Situation<'a> {
     /// Whether history says that the last turn was not finished, whatever the status says: after
     /// a failure, or on a branch forked in the middle of a turn.
     pub(crate) mid_turn: bool,
+    /// Whether new input gives up a turn that failed.
+    pub(crate) gives_up_failed: bool,
 }
 
 /// Decides between the four cases; the error names the way out.
 pub(crate) fn validate(situation: &Situation<'_>) -> Result<Case> {
-    let Situation { session, state, position, has_input, mid_turn } = *situation;
+    let Situation { session, state, position, has_input, mid_turn, gives_up_failed } = *situation;
     // The lease is ours, so a run that is still `running` on record has lost its process.
     let status = state.status().seen(false);
     let refused = |error: Error| Err(error.on(session).at(position.clone()));
@@ -33,24 +35,24 @@ pub(crate) fn validate(situation: &Situation<'_>) -> Result<Case> {
         // A turn that came to its end is over, even if its run could not say so any more, or if
         // this is a branch that was forked right there.
         (status, true) if status.is_unfinished() && mid_turn => refused(unfinished(session, state, status)),
+        (Status::Failed, true) if mid_turn && !gives_up_failed => refused(unfinished(session, state, status)),
         (_, true) => Ok(Case::NewTurn),
         (status, false) if status.is_unfinished() => Ok(Case::Resume),
         (Status::Failed | Status::Idle, false) if mid_turn => Ok(Case::Resume),
-        (Status::Idle, false) => refused(nothing("the session has no run and no message was given")),
-        (status, false) => refused(nothing(&format!("the last run {status} and no message was given"))),
+        (Status::Idle, false) => refused(nothing("the session has no run and no new input was given")),
+        (status, false) => refused(nothing(&format!("the last run {status} and no new input was given"))),
     }
 }
 
 fn nothing(message: &str) -> Error {
-    Error::new(ErrorKind::NotResumable, message.to_owned())
-        .hint("give a message to start a turn, or resume from an earlier checkpoint")
+    Error::new(ErrorKind::NotResumable, message.to_owned()).hint("give new input, or resume from an earlier checkpoint")
 }
 
 fn unfinished(session: &SessionKey, state: &State, status: Status) -> Error {
     let run = state.run().map(|run| run.started.run.to_string()).unwrap_or_default();
     let step = state.register("loop").and_then(|json| json.to_value().ok());
     let step = step.and_then(|value| value.get("step").map(ToString::to_string)).unwrap_or_else(|| "?".into());
-    let message = format!("run {run} of session `{session}` is {status} at step {step}, and a new message was given");
+    let message = format!("run {run} of session `{session}` is {status} at step {step}, and new input was given");
     Error::new(ErrorKind::Unfinished, message).hint(format!(
         "to go on: resume `{session}` without a message; to give it up: cancel `{session}`; \
          to have the message read when the turn ends: send it to the inbox of `{session}`"
@@ -87,7 +89,14 @@ mod tests {
         }
         let session = SessionId::new("trip").unwrap().into();
         let position = Position::new(BranchId::main(), Seq(3));
-        let situation = Situation { session: &session, state: &state, position: &position, has_input, mid_turn };
+        let situation = Situation {
+            session: &session,
+            state: &state,
+            position: &position,
+            has_input,
+            mid_turn,
+            gives_up_failed: true,
+        };
         let decided = validate(&situation).map_err(|error| error.code());
         assert_eq!(decided, expected, "{outcome:?} {started} {has_input}");
     }

@@ -33,6 +33,10 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
     /// Whether messages of the inbox are input to it.
     fn reads_messages(&self) -> bool;
 
+    /// Whether new input gives up a turn that failed; otherwise it must be resumed or cancelled
+    /// first.
+    fn gives_up_failed(&self) -> bool;
+
     /// Whether a message waits in the state for a turn of its own.
     fn has_queued(&self, state: &State) -> bool;
 

@@ -140,7 +140,9 @@ fn at_rest(
     let cancels = command == Command::Cancel;
     let already =
         if cancels { status == Status::Cancelled } else { matches!(status, Status::Paused | Status::Waiting) };
-    let Some(run) = restored.state.run().filter(|_| already || status.is_unfinished()) else {
+    // A turn that failed can still be resumed, so it can be given up too.
+    let given_up = cancels && status == Status::Failed && show::is_mid_turn(&restored.state);
+    let Some(run) = restored.state.run().filter(|_| already || given_up || status.is_unfinished()) else {
         return Err(nothing_to_stop(status, cancels).at(restored.position.clone()));
     };
     check_run(run, options.only_run.as_ref())?;

@@ -274,20 +274,25 @@ fn resumable(shown: &Shown, state: &State, message: bool) -> Resumable {
     if let Some(owner) = &shown.owner {
         return is(false, format!("{} runs it on branch `{}` until {}", owner.owner, owner.branch, owner.until));
     }
-    let run = shown.run.as_ref();
-    let mid_turn = match run.map(|run| run.executor.as_str()) {
+    match shown.status {
+        Status::Waiting => {
+            let answers =
+                if shown.waits.len() == 1 { "an answer".into() } else { format!("{} answers", shown.waits.len()) };
+            is(true, format!("it waits for {answers}; a resume goes on with what came"))
+        }
+        status if status.is_unfinished() => is(true, format!("the last run is {status}")),
+        Status::Failed | Status::Idle if is_mid_turn(state) => is(true, "the last turn was not finished".into()),
+        _ if message => is(true, "a message waits in its inbox for a turn of its own".into()),
+        status => is(false, format!("it is {status}, with nothing unfinished; give it a message to start a turn")),
+    }
+}
+
+/// Whether the last turn was not finished, as far as the state itself says.
+pub(super) fn is_mid_turn(state: &State) -> bool {
+    match state.run().map(|run| run.started.executor.as_str()) {
         Some(agent::KIND) => agent::LoopState::load(state).is_ok_and(|at| at.phase != agent::Phase::Idle),
         Some(flow::KIND) => flow::is_mid_turn(state),
         _ => false,
-    };
-    match shown.status {
-        Status::Waiting => {
-            is(true, format!("it waits for {} answers; a resume goes on with what came", shown.waits.len()))
-        }
-        status if status.is_unfinished() => is(true, format!("the last run is {status}")),
-        Status::Failed | Status::Idle if mid_turn => is(true, "the last turn was not finished".into()),
-        _ if message => is(true, "a message waits in its inbox for a turn of its own".into()),
-        status => is(false, format!("it is {status}, with nothing unfinished; give it a message to start a turn")),
     }
 }
 

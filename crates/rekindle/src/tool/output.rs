@@ -113,7 +113,7 @@ impl fmt::Display for ToolError {
     }
 }
 
-impl<E: std::error::Error> From<E> for ToolError {
+impl<E: std::error::Error + 'static> From<E> for ToolError {
     fn from(error: E) -> Self {
         let mut message = error.to_string();
         let mut source = error.source();
@@ -122,7 +122,9 @@ impl<E: std::error::Error> From<E> for ToolError {
             message.push_str(&cause.to_string());
             source = cause.source();
         }
-        Self::failed(message)
+        let ours = (&error as &dyn std::any::Any).downcast_ref::<rekindle_core::Error>();
+        let retry = ours.is_some_and(|error| error.retry() == rekindle_core::Retry::Later);
+        Self { message, retry }
     }
 }
 

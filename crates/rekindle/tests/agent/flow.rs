@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rekindle::record::{Durability, EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome};
 use rekindle::wait::WaitSpec;
-use rekindle::{Error, ErrorKind, Flow, Json, OnWait, Record, ResumeOptions, RunOptions, RunReport, Status};
+use rekindle::{Error, ErrorKind, Flow, Json, OnWait, Record, RunOptions, RunReport, Status};
 use rekindle_store::{Fault, FaultPlan};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,7 +21,7 @@ fn sync() -> RunOptions {
 }
 
 async fn resume(flow: &Flow, rig: &Rig) -> rekindle::Result<RunReport> {
-    flow.resume(&rig.again().await, ResumeOptions::default()).await?.report().await
+    flow.resume(&rig.again().await).await?.report().await
 }
 
 fn value(report: &RunReport) -> serde_json::Value {
@@ -317,7 +317,7 @@ async fn a_step_is_tried_again_if_its_failure_may_pass_and_fails_the_flow_if_not
             async move {
                 ctx.step_with("fail", &(), InDoubtPolicy::Idempotent, quick(3), async |_| {
                     calls.fetch_add(1, Ordering::SeqCst);
-                    Err::<(), _>(Error::new(kind.clone(), "deliberate"))
+                    Err::<(), _>(Error::new(kind.clone(), "deliberate").into())
                 })
                 .await
             }
@@ -367,20 +367,61 @@ async fn a_stopped_flow_lets_its_step_end_and_begins_no_other() {
 }
 
 #[tokio::test]
-async fn a_flow_that_panics_has_failed() {
+async fn a_flow_that_panics_has_failed_and_can_be_resumed_or_given_up() {
     let rig = Rig::memory().await;
-    let flow = Flow::new("panics", async |ctx: rekindle::FlowContext, deep: bool| {
-        ctx.step("maybe", &deep, async |_| {
-            assert!(!deep, "deliberate");
-            Ok(1_u64)
+    let flow = |deep: bool| {
+        Flow::new("panics", move |ctx: rekindle::FlowContext, _: bool| async move {
+            let step = async |_| {
+                assert!(!deep, "deliberate");
+                Ok(1_u64)
+            };
+            ctx.step("maybe", &1, step).await
         })
-        .await
-    });
-    let error = flow.run_once(&true, &rig.session).await.unwrap_err();
+    };
+    let error = flow(true).run_once(&true, &rig.session).await.unwrap_err();
     assert_eq!(error.code(), "RK0025");
     assert!(error.message().contains("deliberate"), "{error}");
     assert_eq!(rig.state().await.status(), Status::Failed);
-    assert_eq!(value(&flow.run_once(&false, &rig.session).await.unwrap()), json!(1));
+    // Begun anew, what it did before would be done again: that must be said.
+    assert_eq!(flow(false).run_once(&true, &rig.session).await.unwrap_err().code(), "RK0019");
+    let report = flow(false).resume(&rig.session).await.unwrap().report().await.unwrap();
+    assert_eq!(value(&report), json!(1));
+    flow(true).run_once(&true, &rig.session).await.unwrap_err();
+    let engine = &rig.engine;
+    rekindle::operations::cancel(engine, rig.session.key(), &Default::default()).await.unwrap();
+    assert_eq!(value(&flow(false).run_once(&true, &rig.session).await.unwrap()), json!(1));
+}
+
+#[tokio::test]
+async fn the_step_that_failed_a_flow_is_made_anew_with_the_same_key() {
+    let rig = Rig::memory().await;
+    let ledger = rig.world.ledger();
+    let flow = |works: bool, ledger: crate::support::Ledger| {
+        Flow::new("ship", move |ctx: rekindle::FlowContext, _: bool| {
+            let ledger = ledger.clone();
+            async move {
+                let charge = async |call: rekindle::Attempt| {
+                    ledger.write(&format!("charge {}", call.idempotency_key));
+                    Ok(5_u64)
+                };
+                let paid: u64 = ctx.step("charge", &1, charge).await?;
+                let ship = async |call: rekindle::Attempt| {
+                    ledger.write(&format!("ship {}", call.idempotency_key));
+                    if works { Ok(paid) } else { Err(rekindle::tool::ToolError::failed("no boat")) }
+                };
+                ctx.step("ship", &1, ship).await
+            }
+        })
+    };
+    let error = flow(false, ledger.clone()).run_once(&true, &rig.session).await.unwrap_err();
+    assert!(error.message().contains("no boat"), "{error}");
+    flow(false, ledger.clone()).resume(&rig.session).await.unwrap().report().await.unwrap_err();
+    let report = flow(true, ledger.clone()).resume(&rig.session).await.unwrap().report().await.unwrap();
+    assert_eq!(value(&report), json!(5));
+    let counts = ledger.counts();
+    assert_eq!(counts.len(), 2, "one key for each step: {counts:?}");
+    let times: Vec<usize> = counts.into_values().collect();
+    assert_eq!(times, [1, 3], "what succeeded was not done again");
 }
 
 #[tokio::test]

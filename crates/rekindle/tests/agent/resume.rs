@@ -49,7 +49,7 @@ async fn agent_scenario1_no_checkpoint_no_messages_throws_exception() {
     let (agent, spy) = agent(script(), |builder| builder);
     let error = agent.resume(&rig.session).await.unwrap_err();
     assert_eq!(error.code(), "RK0010");
-    assert!(format!("{error:?}").contains("give a message"), "{error:?}");
+    assert!(format!("{error:?}").contains("give new input"), "{error:?}");
     assert_eq!((rig.records().await.len(), spy.count()), (0, 0));
     assert!(rig.session.info().await.unwrap().current_branch().unwrap().lease.is_none(), "the lease was given back");
 }

@@ -58,7 +58,8 @@ async fn a_step_of_a_flow_is_settled_with_its_plain_result() {
     let world = World::memory();
     let session = world.session("s").await;
     let flow = Flow::new("report", async |ctx: rekindle::FlowContext, month: String| {
-        let never = async |_| -> rekindle::Result<u64> { panic!("it must not be made again") };
+        let never =
+            async |_| -> rekindle::Result<u64, rekindle::tool::ToolError> { panic!("it must not be made again") };
         let policy = InDoubtPolicy::Never;
         let rows: u64 = ctx.step_with("fetch", &month, policy, rekindle::tool::Retries::none(), never).await?;
         Ok(format!("{rows} rows"))
@@ -72,12 +73,12 @@ async fn a_step_of_a_flow_is_settled_with_its_plain_result() {
         EffectIntent { policy: InDoubtPolicy::Never, ..intent }.into(),
     ];
     world.leave_behind(&session, &records).await;
-    let stuck = flow.resume(&session, Default::default()).await.unwrap().report().await;
+    let stuck = flow.resume(&session).await.unwrap().report().await;
     assert_eq!(code(stuck), "RK0022");
     assert!(operations::show(&world.engine, session.key()).await.unwrap().resumable.resumable);
     let settlement = Settlement::Ok(Json::parse("31").unwrap());
     operations::settle(&world.engine, session.key(), &effect("f1.fetch"), &settlement, "maria", "").await.unwrap();
-    let report = flow.resume(&session, Default::default()).await.unwrap().report().await.unwrap();
+    let report = flow.resume(&session).await.unwrap().report().await.unwrap();
     assert_eq!(report.value.unwrap(), Json::from("31 rows"));
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rekindle::record::{Decision, InboxAnswer, InboxMode, RunOutcome};
 use rekindle::wait::WaitSpec;
-use rekindle::{Error, Flow, FlowContext, Json, OnWait, Record, ResumeOptions, RunOptions};
+use rekindle::{Error, Flow, FlowContext, Json, OnWait, Record, RunOptions};
 use tokio::sync::Notify;
 
 use crate::kit::{Counter, Rig, ended, follow, recorded, soon};
@@ -29,7 +29,7 @@ async fn a_message_for_a_failed_flow_does_not_make_its_settled_steps_run_again()
     });
     flow.run_once(&1u32, &rig.session).await.unwrap_err();
     rig.send(&[rig.message(InboxMode::Queue, "hello")]).await;
-    let again = async || ended(flow.resume(&rig.again().await, ResumeOptions::default()).await).await;
+    let again = async || ended(flow.resume(&rig.again().await).await).await;
     again().await.unwrap_err();
     trouble.store(false, Ordering::SeqCst);
     assert_eq!(again().await.unwrap().outcome, RunOutcome::Succeeded);
@@ -46,7 +46,7 @@ async fn a_flow_that_takes_every_error_for_a_rejection_still_waits() {
     let report = flow.run_once(&1u32, &rig.session).await.unwrap();
     assert_eq!(report.outcome, RunOutcome::Waiting, "{:?}", report.value);
     rig.send(&[rig.answer(&rig.wait().await, Decision::Approve, "maria").into()]).await;
-    let report = ended(flow.resume(&rig.again().await, ResumeOptions::default()).await).await.unwrap();
+    let report = ended(flow.resume(&rig.again().await).await).await.unwrap();
     assert_eq!(report.value.unwrap().as_str(), "\"approved\"");
 }
 

@@ -187,6 +187,10 @@ impl Executor for Inner {
         true
     }
 
+    fn gives_up_failed(&self) -> bool {
+        true
+    }
+
     fn has_queued(&self, state: &State) -> bool {
         let at = LoopState::load(state).unwrap_or_default();
         let count = |log| rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len());

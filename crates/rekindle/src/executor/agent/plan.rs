@@ -190,6 +190,7 @@ impl Turn<'_> {
             child,
             retries: options.retries.clone(),
             settles_when_exhausted: true,
+            key_of: None,
             alongside: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! What the body of a flow works with: durable steps and waits.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::driver::{Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Tried, WaitPurpose, shortened};
-use crate::tool::Retries;
+use crate::tool::{Retries, ToolError};
 use crate::wait::{Verdict, WaitSpec};
 
 /// What a flow works with. Cheap to clone; steps may run at the same time.
@@ -20,6 +20,8 @@ use crate::wait::{Verdict, WaitSpec};
 pub struct FlowContext {
     pub(super) driver: Driver,
     pub(super) turn: u64,
+    /// How often steps are made anew, because they had failed the flow.
+    pub(super) anew: Arc<BTreeMap<String, u32>>,
     pub(super) shared: Arc<Progress>,
 }
 
@@ -36,6 +38,8 @@ pub(super) struct ProgressInner {
     names: HashSet<String>,
     /// Steps under way.
     pub(super) running: usize,
+    /// The last step that failed.
+    pub(super) failed: Option<String>,
     /// What the body waits for; it stands still there.
     pub(super) waits: Option<String>,
     /// The run is to stop, and the body stands still.
@@ -74,14 +78,15 @@ impl Drop for Running {
 
 impl FlowContext {
     /// Runs `work` once and records its result; when the flow runs again, gives back what was
-    /// recorded. The intent is on disk before it starts; if the process dies meanwhile, it runs
+    /// recorded. Any error fails the step; [`ToolError::retry`] says that it did not happen and is
+    /// tried again. If a failed step fails the flow, a resume makes that step anew. The intent is on disk before it starts; if the process dies meanwhile, it runs
     /// again with the same idempotency key.
     pub async fn step<I, T, F, Fut>(&self, name: &str, input: &I, work: F) -> Result<T>
     where
         I: Serialize + ?Sized,
         T: Serialize + DeserializeOwned,
         F: Fn(Attempt) -> Fut,
-        Fut: Future<Output = Result<T>>,
+        Fut: Future<Output = Result<T, ToolError>>,
     {
         self.step_with(name, input, InDoubtPolicy::Idempotent, Retries::default(), work).await
     }
@@ -100,7 +105,7 @@ impl FlowContext {
         I: Serialize + ?Sized,
         T: Serialize + DeserializeOwned,
         F: Fn(Attempt) -> Fut,
-        Fut: Future<Output = Result<T>>,
+        Fut: Future<Output = Result<T, ToolError>>,
     {
         let running = Running::begin(&self.shared);
         let effect = self.effect(name, Json::of(input)?, policy, retries)?;
@@ -109,17 +114,27 @@ impl FlowContext {
         let tried = |attempt: Attempt| {
             let running = work(attempt);
             async move {
-                match running.await.and_then(|value| Json::of(&value)) {
+                let value = match running.await {
+                    Ok(value) => Json::of(&value).map_err(ToolError::from),
+                    Err(error) => Err(error),
+                };
+                match value {
                     Ok(value) => Tried::Ok { value, usage: Usage::default(), records: Vec::new(), extra: Extra::new() },
-                    Err(error) if error.retry() == rekindle_core::Retry::Later => {
-                        Tried::Passing { value: Json::null(), error: shortened(error.to_string()), after: None }
+                    Err(ToolError { message, retry: true }) => {
+                        Tried::Passing { value: Json::null(), error: shortened(message), after: None }
                     }
-                    Err(error) => Tried::Failed { value: Json::null(), error: shortened(error.to_string()) },
+                    Err(ToolError { message, .. }) => Tried::Failed { value: Json::null(), error: shortened(message) },
                 }
             }
         };
         match self.driver.perform(&effect, tried).await? {
-            Performed::Settled(outcome) => decode_outcome(name, outcome),
+            Performed::Settled(outcome) => {
+                let result = decode_outcome(name, outcome);
+                if result.is_err() {
+                    self.shared.inner().failed = Some(name.to_owned());
+                }
+                result
+            }
             Performed::Open(why) | Performed::InDoubt(why) => Err(failed(name, &why)),
         }
     }
@@ -171,8 +186,13 @@ impl FlowContext {
             return Err(Error::invalid(format!("the flow has two steps named `{name}`"))
                 .hint("give each step its own name, e.g. with a number in a loop"));
         }
+        let first = EffectId::new(format!("f{}.{name}", self.turn))?;
         Ok(Effect {
-            id: EffectId::new(format!("f{}.{name}", self.turn))?,
+            id: match self.anew.get(name) {
+                Some(times) => EffectId::new(format!("f{}.{name}~{times}", self.turn))?,
+                None => first.clone(),
+            },
+            key_of: Some(first),
             kind: EffectKind::Step,
             name: name.to_owned(),
             version: None,
@@ -248,7 +268,11 @@ impl FlowContext {
 fn decode_outcome<T: DeserializeOwned>(name: &str, outcome: EffectOutcome) -> Result<T> {
     match (outcome.status, outcome.value) {
         // A stored `null` comes back as nothing at all.
-        (OutcomeStatus::Ok, value) => value.unwrap_or_else(Json::null).decode(),
+        (OutcomeStatus::Ok, value) => value.unwrap_or_else(Json::null).decode().map_err(|error| {
+            Error::invalid(format!("the recorded result of step `{name}` is not what the flow expects now"))
+                .because(error)
+                .hint("give a step whose result changed a new name")
+        }),
         _ => Err(failed(name, outcome.error.as_deref().unwrap_or("it did not succeed"))),
     }
 }

@@ -3,6 +3,7 @@
 
 mod context;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -51,6 +52,21 @@ type Body = dyn Fn(FlowContext, Json) -> BoxFuture<'static, Result<Json>> + Send
 /// assert!(done.value.unwrap().as_str().contains("31 rows"));
 /// # Ok(()) }
 /// ```
+///
+/// A function that uses a client or a pool clones it for each run: the function may run again.
+///
+/// ```
+/// # use rekindle::Flow;
+/// # let pool = std::sync::Arc::new(());
+/// let flow = Flow::new("import", move |ctx, file: String| {
+///     let pool = pool.clone();
+///     async move {
+///         let rows: u64 = ctx.step("load", &file, async |_| Ok(std::sync::Arc::strong_count(&pool) as u64)).await?;
+///         Ok(rows)
+///     }
+/// });
+/// # let _ = flow;
+/// ```
 #[derive(Clone)]
 pub struct Flow {
     inner: Arc<Inner>,
@@ -69,6 +85,12 @@ struct FlowState {
     input: Option<Json>,
     #[serde(default)]
     done: bool,
+    /// The step that failed the flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
+    /// How often steps were made anew.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    anew: BTreeMap<String, u32>,
 }
 
 /// An error if a flow could not read `value` in the register `key`. Registers that are none of its
@@ -81,6 +103,12 @@ pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
 pub(crate) fn is_mid_turn(state: &State) -> bool {
     let flow = state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok());
     flow.is_some_and(|flow| !flow.done)
+}
+
+impl FlowState {
+    fn record(&self) -> Result<Record> {
+        Ok(RegisterSet::new(register(REGISTER)?, Json::of(self)?).into())
+    }
 }
 
 impl Flow {
@@ -131,7 +159,12 @@ impl Flow {
     }
 
     /// Goes on with an unfinished run.
-    pub async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+    pub async fn resume(&self, session: &Session) -> Result<RunHandle> {
+        self.resume_with(session, ResumeOptions::default()).await
+    }
+
+    /// Goes on with an unfinished run, with what is to be said about it.
+    pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
         self.start(Vec::new(), session, options).await
     }
 
@@ -163,6 +196,10 @@ impl Executor for Inner {
         false
     }
 
+    fn gives_up_failed(&self) -> bool {
+        false
+    }
+
     fn has_queued(&self, _state: &State) -> bool {
         false
     }
@@ -178,14 +215,19 @@ impl Executor for Inner {
         let mut flow = driver.register::<FlowState>(REGISTER).await?.unwrap_or_default();
         if let Input::NewTurn(messages) = input {
             let text = messages.first().map(Message::text).unwrap_or_default();
-            flow = FlowState { turn: flow.turn + 1, input: Some(Json::parse(text)?), done: false };
+            flow = FlowState { turn: flow.turn + 1, input: Some(Json::parse(text)?), ..FlowState::default() };
             driver.begin_turn().await;
-            driver.commit(vec![RegisterSet::new(register(REGISTER)?, Json::of(&flow)?).into()]).await?;
+            driver.commit(vec![flow.record()?]).await?;
+        }
+        if let Some(step) = flow.failed.take() {
+            *flow.anew.entry(step).or_default() += 1;
+            driver.stage(vec![flow.record()?]).await?;
         }
         driver.commit_staged().await?;
         driver.barrier().await?;
         driver.begin_step();
-        let context = FlowContext { driver: driver.clone(), turn: flow.turn, shared: Arc::default() };
+        let anew = Arc::new(flow.anew.clone());
+        let context = FlowContext { driver: driver.clone(), turn: flow.turn, anew, shared: Arc::default() };
         let progress = Arc::clone(&context.shared);
         let body = (self.body)(context, flow.input.clone().unwrap_or_else(Json::null));
         tokio::pin!(body);
@@ -201,9 +243,16 @@ impl Executor for Inner {
                 stop = stop_requested(driver) => return stop,
             }
         };
-        let value = ended?;
+        let value = match ended {
+            Ok(value) => value,
+            Err(error) => {
+                flow.failed = progress.inner().failed.clone();
+                driver.stage(vec![flow.record()?]).await?;
+                return Err(error);
+            }
+        };
         flow.done = true;
-        driver.stage(vec![RegisterSet::new(register(REGISTER)?, Json::of(&flow)?).into()]).await?;
+        driver.stage(vec![flow.record()?]).await?;
         let description = format!("flow `{}` ended", self.name);
         driver.stage_checkpoint(NewCheckpoint::auto(CheckpointType::Turn, flow.turn, description)).await?;
         Ok(End { value: Some(value), ..End::new(RunOutcome::Succeeded, "the flow came to its end") })
