@@ -356,7 +356,11 @@ impl ErrorKind {
 }
 
 impl fmt::Display for Error {
+    /// What happened; with `{:#}` also the code, the causes and what to do next.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return fmt::Debug::fmt(self, f);
+        }
         let inner = &self.0;
         if let Some(operation) = inner.operation {
             write!(f, "{operation}: ")?;
@@ -407,6 +411,7 @@ mod tests {
         assert_eq!(error.code(), "RK0011");
         assert_eq!(error.retry(), Retry::Never);
         assert!(format!("{error:?}").contains("inner"));
+        assert_eq!(format!("{error:#}"), format!("{error:?}"));
         assert_eq!(error.duplicate().to_string(), error.to_string());
     }
 

@@ -233,6 +233,16 @@ impl Events {
             }
             stretch.next = batch.last.next();
         }
+        if !any {
+            // Nothing is there: not yet, or not any more.
+            let info = self.engine.journal().open(&self.session).await?;
+            if let Some(base) = info.branch(&stretch.branch)?.base.filter(|base| base.seq >= stretch.next) {
+                let message = format!("records {} to {} were pruned", stretch.next, base.seq);
+                let gone = Position::new(stretch.branch.clone(), stretch.next);
+                stretch.next = base.seq.next();
+                return Err(Error::not_found(message).on(&self.session).at(gone).hint("read on, or look at the state"));
+            }
+        }
         let done = stretch.through.is_some_and(|through| stretch.next > through);
         if done || (!any && stretch.through.is_some()) {
             self.stretches.pop_front();

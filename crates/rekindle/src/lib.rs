@@ -46,6 +46,7 @@ mod session;
 pub mod tool;
 pub mod wait;
 
+pub use async_trait::async_trait;
 pub use driver::{
     Attempt, Budget, Budgets, Driver, Effect, End, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait, Performed,
     PersistFailure, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried, WaitPurpose,

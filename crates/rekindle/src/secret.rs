@@ -7,6 +7,7 @@ use rekindle_core::{Error, Json, Record, Result};
 use serde_json::Value;
 
 use crate::event::LiveKind;
+use crate::message::{Message, Part};
 
 /// Where a secret is: `@env:VAR` or `@file:path`, or any other scheme a [`SecretSource`] knows.
 ///
@@ -140,9 +141,6 @@ impl Redactor {
     }
 }
 
-/// Fields of stored messages that say what they are, and never what somebody said.
-const STRUCTURE: [&str; 6] = ["id", "role", "name", "call", "response", "media_type"];
-
 /// The registers an engine keeps for itself.
 const OWN_REGISTERS: [&str; 8] = ["loop", "budget", "definition", "breaker", "groups", "cursor", "decided", "stopping"];
 
@@ -188,14 +186,40 @@ fn clean_payload(known: &[(String, String)], mut record: Record) -> Record {
 }
 
 fn clean_json(known: &[(String, String)], json: &mut Json) {
-    if known.iter().any(|(value, _)| json.as_str().contains(value.as_str())) {
-        *json = match json.to_value() {
-            Ok(mut value) => {
-                clean_value(known, &mut value);
-                Json::from(value)
-            }
-            Err(_) => Json::from("[secret]"),
-        };
+    if !known.iter().any(|(value, _)| json.as_str().contains(value.as_str())) {
+        return;
+    }
+    // Of a message only what is said: what makes it a message stays.
+    if let Ok(mut message) = Message::from_json(json) {
+        message.parts.iter_mut().for_each(|part| clean_part(known, part));
+        *json = message.to_json().unwrap_or_else(|_| Json::from("[secret]"));
+        return;
+    }
+    *json = match json.to_value() {
+        Ok(mut value) => {
+            clean_value(known, &mut value);
+            Json::from(value)
+        }
+        Err(_) => Json::from("[secret]"),
+    };
+}
+
+fn clean_part(known: &[(String, String)], part: &mut Part) {
+    let text = |text: &mut String| {
+        if let Some(cleaned) = clean_text(known, text) {
+            *text = cleaned;
+        }
+    };
+    match part {
+        Part::Text(said) => text(said),
+        Part::Reasoning(reasoning) => text(&mut reasoning.text),
+        Part::Image(reference) | Part::File(reference) => text(&mut reference.uri),
+        Part::ToolCall(call) => clean_json(known, &mut call.arguments),
+        Part::ToolResult(result) => {
+            clean_json(known, &mut result.content);
+            result.terminate.iter_mut().for_each(text);
+        }
+        Part::Unknown(_, body) => clean_json(known, body),
     }
 }
 
@@ -209,9 +233,7 @@ fn clean_value(known: &[(String, String)], value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(|item| clean_value(known, item)),
         Value::Object(fields) => {
             let cleaned = std::mem::take(fields).into_iter().map(|(key, mut field)| {
-                if !STRUCTURE.contains(&key.as_str()) {
-                    clean_value(known, &mut field);
-                }
+                clean_value(known, &mut field);
                 (clean_text(known, &key).unwrap_or(key), field)
             });
             *fields = cleaned.collect();

@@ -56,12 +56,28 @@ impl Shared {
             }
             Err(error) => {
                 let passing = error.retry() == rekindle_core::Retry::Later && !self.deadline.has_passed();
-                if !passing || matches!(error.kind(), ErrorKind::Fenced { .. }) {
-                    self.control.lose(error.duplicate());
+                if passing && !matches!(error.kind(), ErrorKind::Fenced { .. }) {
+                    return Err(error);
                 }
+                let error = self.explained(error);
+                self.control.lose(error.duplicate());
                 Err(error)
             }
         }
+    }
+}
+
+impl Shared {
+    /// A lease that was lost because nobody could renew it has another cause than most think.
+    fn explained(&self, error: rekindle_core::Error) -> rekindle_core::Error {
+        let late = Duration::from_micros(self.late_micros.load(Ordering::SeqCst));
+        if late < self.engine.lease() / 2 {
+            return error.hint("somebody else may run the session now; resume it to go on from the journal");
+        }
+        error.hint(format!(
+            "the lease was not renewed because nothing else could run for {late:.1?}: a tool or model blocks the \
+             runtime; do such work in `tokio::task::spawn_blocking`, then resume"
+        ))
     }
 }
 
@@ -71,11 +87,14 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     let (ttl, poll) = (shared.engine.lease(), shared.engine.poll());
     let mut renewed = Instant::now();
     loop {
-        let woken = shared.live.inbox_changed();
+        let slept = Instant::now();
+        let tick = poll.min(ttl / 3);
         tokio::select! {
-            () = tokio::time::sleep(poll.min(ttl / 3)) => {}
-            () = woken => {}
+            () = tokio::time::sleep(tick) => {}
+            () = shared.live.inbox_changed() => {}
         }
+        let late = slept.elapsed().saturating_sub(tick);
+        shared.late_micros.fetch_max(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
         if renewed.elapsed() >= ttl / 3 {
             // A failure that passes is tried again at the next tick; one that does not is noted.
             if shared.renew().await.is_ok() {

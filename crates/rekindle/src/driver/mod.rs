@@ -85,6 +85,8 @@ pub(crate) struct Shared {
     redactor: Arc<Redactor>,
     /// Whether messages are input to the executor.
     reads_messages: bool,
+    /// By how much the lease's keeper was woken too late, at worst.
+    late_micros: AtomicU64,
     inbox_seen: AtomicU64,
     inbox_news: AtomicBool,
     /// Not all of the inbox was taken over at once.

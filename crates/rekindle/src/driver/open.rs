@@ -457,6 +457,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         live,
         redactor,
         reads_messages: opening.executor.reads_messages(),
+        late_micros: AtomicU64::new(0),
         inbox_seen: AtomicU64::new(inbox_taken),
         inbox_news: AtomicBool::new(false),
         inbox_rest: AtomicBool::new(false),

@@ -37,12 +37,14 @@ pub struct End {
     pub answer: Option<Message>,
     /// What other executors give back.
     pub value: Option<Json>,
+    /// The checkpoint that marks the end of the run.
+    pub checkpoint: Option<NewCheckpoint>,
 }
 
 impl End {
     /// With `outcome`, because of `reason`.
     pub fn new(outcome: RunOutcome, reason: impl Into<String>) -> Self {
-        Self { outcome, reason: reason.into(), answer: None, value: None }
+        Self { outcome, reason: reason.into(), answer: None, value: None, checkpoint: None }
     }
 }
 
@@ -85,8 +87,10 @@ impl RunReport {
     }
 }
 
-/// A run under way. Dropping it pauses the run; [`RunHandle::detach`] lets it go on alone.
+/// A run under way. Dropping it pauses the run: calls under way have the grace period to end, and
+/// until then the session stays the run's. [`RunHandle::detach`] lets it go on alone.
 #[derive(Debug)]
+#[must_use = "dropping it pauses the run: wait for its `report`, or `detach` it"]
 pub struct RunHandle {
     driver: Driver,
     task: Option<JoinHandle<Result<RunReport>>>,
@@ -228,6 +232,9 @@ impl Driver {
             let unbegun = not_started(&core.state, fresh);
             core.stage(unbegun)?;
             core.stage(records)?;
+            if let Some(checkpoint) = end.checkpoint.clone() {
+                self.stage_checkpoint_in(&mut core, checkpoint)?;
+            }
         }
         if let Err(failure) = self.flush().await {
             // What ended the run says more than that its end could not be written.

@@ -6,15 +6,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rekindle_core::Json;
 use rekindle_core::record::Usage;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::message::{Message, Part, Role};
+use crate::message::{Message, Part, Role, ToolCall};
 use crate::reduction::View;
 use crate::tool::ToolSpec;
 
 /// A model.
+///
+/// [`convert`](crate::message::convert) turns messages into the shapes of providers and back.
+///
+/// ```
+/// use rekindle::async_trait;
+/// use rekindle::message::convert::to_openai;
+/// use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
+///
+/// #[derive(Debug)]
+/// struct Parrot;
+///
+/// #[async_trait]
+/// impl Model for Parrot {
+///     fn name(&self) -> &str { "parrot" }
+///
+///     fn capabilities(&self) -> ModelCapabilities { ModelCapabilities::default() }
+///
+///     async fn answer(&self, request: &ModelRequest, _: &Deltas) -> Result<Answer, ModelError> {
+///         let messages = request.view.messages().collect::<rekindle::Result<Vec<_>>>()?;
+///         let _body = to_openai(&messages); // what a provider would be sent
+///         Ok(Answer::text(messages.last().map(|message| message.text()).unwrap_or_default()))
+///     }
+/// }
+/// ```
 ///
 /// # Contract
 /// * An answer is returned whole or not at all: a stream that was cut is an error.
@@ -98,6 +123,11 @@ impl Answer {
         Self { parts: vec![Part::Text(text.into())], ..Self::default() }
     }
 
+    /// An answer that calls a tool.
+    pub fn call(id: impl Into<String>, tool: impl Into<String>, arguments: Json) -> Self {
+        Self { parts: vec![Part::ToolCall(ToolCall::new(id, tool, arguments))], ..Self::default() }
+    }
+
     /// The message that goes into the log.
     pub(crate) fn into_message(self) -> Message {
         Message { response: self.response, ..Message::new(Role::Assistant, self.parts) }
@@ -174,3 +204,10 @@ impl fmt::Display for ModelError {
 }
 
 impl std::error::Error for ModelError {}
+
+impl From<rekindle_core::Error> for ModelError {
+    /// Something in the request or the answer is not what it should be: asking again gives the same.
+    fn from(error: rekindle_core::Error) -> Self {
+        Self::fatal(error.to_string())
+    }
+}

@@ -49,6 +49,23 @@ pub struct FnTool<A> {
 /// .idempotent();
 /// # let _ = transfer;
 /// ```
+///
+/// A function that uses a client or a pool clones it for each call, since calls run in parallel.
+/// Work that blocks belongs into `tokio::task::spawn_blocking`: a blocked runtime can neither keep
+/// to timeouts nor renew the session's lease.
+///
+/// ```
+/// # use rekindle::schemars::{self, JsonSchema};
+/// # use rekindle::tool::tool;
+/// # #[derive(serde::Deserialize, JsonSchema)]
+/// # struct Query { text: String }
+/// # let pool = std::sync::Arc::new(String::new());
+/// let search = tool("search", "Searches.", move |_, query: Query| {
+///     let pool = pool.clone();
+///     async move { Ok(format!("{} of {}", query.text, pool)) }
+/// });
+/// # let _ = search;
+/// ```
 pub fn tool<A, F, Fut, T>(name: impl Into<String>, description: impl Into<String>, call: F) -> FnTool<A>
 where
     A: JsonSchema + DeserializeOwned + Send + 'static,

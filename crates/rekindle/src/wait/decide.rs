@@ -92,6 +92,13 @@ fn on_expiry(opened: &WaitOpened) -> Verdict {
     }
 }
 
+fn check_schema(opened: &WaitOpened, value: &Json, what: &str) -> Result<()> {
+    let Some(schema) = &opened.schema else { return Ok(()) };
+    Schema::new(schema)?
+        .faults(value)
+        .map_err(|faults| Error::invalid(format!("{what} not fit: {faults}")).hint(format!("the schema is {schema}")))
+}
+
 fn approves_something_else(wait: &WaitState) -> Error {
     let shown = shown_digest(wait).map(|digest| digest.to_string()).unwrap_or_default();
     let editor = wait.decisions.iter().rev().find(|decision| decision.arguments.is_some());
@@ -123,14 +130,14 @@ pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, now: Timestam
         (WaitKind::Question | WaitKind::Signal, Decision::Approve) => {
             return Err(Error::invalid("this wait is not for an approval").hint("answer it with a value, or reject it"));
         }
+        (WaitKind::Approval, Decision::Approve) => {
+            answer
+                .arguments
+                .iter()
+                .try_for_each(|arguments| check_schema(opened, arguments, "the edited arguments do"))?;
+        }
         (WaitKind::Question | WaitKind::Signal, Decision::Answer) => {
-            if let Some(schema) = &opened.schema {
-                let value = answer.value.clone().unwrap_or_else(Json::null);
-                let fits = Schema::new(schema)?.faults(&value);
-                fits.map_err(|faults| {
-                    Error::invalid(format!("the answer does not fit: {faults}")).hint(format!("the schema is {schema}"))
-                })?;
-            }
+            check_schema(opened, &answer.value.clone().unwrap_or_else(Json::null), "the answer does")?;
         }
         _ => {}
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use rekindle_core::record::{WaitKind, WaitOpened};
 use rekindle_core::{Hash, Json, Result, Timestamp, WaitId};
 
+use crate::tool::Schema;
+
 pub use decide::Verdict;
 pub(crate) use decide::{check_answer, shown_digest, verdict};
 
@@ -18,7 +20,7 @@ pub struct WaitSpec {
     pub kind: WaitKind,
     /// What to show a person, or the signal's name.
     pub prompt: String,
-    /// JSON Schema of the answer.
+    /// JSON Schema of the answer; for an approval, of the arguments.
     pub schema: Option<Json>,
     /// What is shown beside the prompt: for an approval, exactly what is approved.
     pub arguments: Option<Json>,
@@ -97,6 +99,7 @@ impl WaitSpec {
 
     /// The record that opens it now.
     pub(crate) fn open(&self, wait: WaitId, now: Timestamp) -> Result<WaitOpened> {
+        self.schema.as_ref().map(Schema::new).transpose()?;
         Ok(WaitOpened {
             prompt: self.prompt.clone(),
             digest: self.arguments.as_ref().map(digest).transpose()?,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rekindle::record::{Decision, InboxAnswer, InboxMode, RunOutcome};
+use rekindle::record::{Decision, Durability, InboxAnswer, InboxMode, RunOutcome};
 use rekindle::wait::WaitSpec;
-use rekindle::{Error, Flow, FlowContext, Json, OnWait, Record, RunOptions};
+use rekindle::{Error, ErrorKind, Flow, FlowContext, Json, OnWait, Record, RunOptions};
 use tokio::sync::Notify;
 
 use crate::kit::{Counter, Rig, ended, follow, recorded, soon};
+use crate::support::Kind;
 
 #[tokio::test]
 async fn a_message_for_a_failed_flow_does_not_make_its_settled_steps_run_again() {
@@ -87,4 +88,78 @@ async fn a_wait_its_flow_gave_up_does_not_keep_a_run_busy_that_holds_for_another
     let value = Some(Json::from("fine"));
     rig.send(&[InboxAnswer { value, ..rig.answer(&wait, Decision::Answer, "maria") }.into()]).await;
     assert_eq!(soon(run.report()).await.unwrap().value.unwrap().as_str(), "\"fine\"");
+}
+
+#[tokio::test]
+async fn two_waits_at_the_same_time_are_both_open_when_the_run_ends() {
+    let rig = Rig::new(Kind::Sqlite).await;
+    let flow = Flow::new("f", async |ctx: FlowContext, (): ()| {
+        let (first, second) = (WaitSpec::question("a?"), WaitSpec::question("b?"));
+        let (a, b) = tokio::join!(ctx.wait("a", &first), ctx.wait("b", &second));
+        Ok((a?, b?))
+    })
+    .with_options(RunOptions { durability: Durability::Sync, ..RunOptions::default() });
+    let report = flow.run_once(&(), &rig.session).await.unwrap();
+    assert_eq!(report.outcome, RunOutcome::Waiting, "{}", report.reason);
+    let mut asked: Vec<_> = rig.waits().await.into_iter().map(|wait| wait.prompt).collect();
+    asked.sort();
+    assert_eq!(asked, ["a?", "b?"]);
+}
+
+#[tokio::test]
+async fn what_a_flow_does_beside_a_wait_is_done_before_its_run_ends() {
+    let rig = Rig::new(Kind::Sqlite).await;
+    let (counter, asked) = (Counter::default(), Arc::new(Notify::new()));
+    let shared = (counter.clone(), asked.clone());
+    let flow = Flow::new("f", move |ctx: FlowContext, (): ()| {
+        let (counter, asked) = shared.clone();
+        async move {
+            let question = WaitSpec::question("a?");
+            let work = async {
+                let first = async |_| {
+                    asked.notified().await;
+                    Ok(())
+                };
+                ctx.step("s1", &1, first).await?;
+                ctx.checkpoint("between").await?;
+                let second = async |_| {
+                    counter.add();
+                    Ok(())
+                };
+                ctx.step("s2", &1, second).await
+            };
+            let (answer, worked) = tokio::join!(ctx.wait("a", &question), work);
+            worked?;
+            answer
+        }
+    })
+    .with_options(RunOptions { durability: Durability::Sync, ..RunOptions::default() });
+    let run = flow.run(&(), &rig.session).await.unwrap();
+    recorded(&rig, |record| asks(record, "a?")).await;
+    asked.notify_one();
+    assert_eq!(soon(run.report()).await.unwrap().outcome, RunOutcome::Waiting);
+    assert_eq!(counter.count(), 1);
+}
+
+#[tokio::test]
+async fn a_flow_whose_own_error_looks_like_one_of_the_store_has_failed_and_keeps_its_steps() {
+    let rig = Rig::memory().await;
+    let counter = Counter::default();
+    let charged = counter.clone();
+    let flow = Flow::new("f", move |ctx: FlowContext, (): ()| {
+        let charged = charged.clone();
+        async move {
+            let charge = async |_| {
+                charged.add();
+                Ok(())
+            };
+            ctx.step("charge", &1, charge).await?;
+            Err::<(), _>(Error::new(ErrorKind::StoreUnavailable, "another database is away"))
+        }
+    });
+    let error = flow.run_once(&(), &rig.session).await.unwrap_err();
+    assert!(error.message().contains("another database"), "{error}");
+    assert_eq!(soon(rig.ended()).await.outcome, RunOutcome::Failed);
+    ended(flow.resume(&rig.again().await).await).await.unwrap_err();
+    assert_eq!(counter.count(), 1);
 }

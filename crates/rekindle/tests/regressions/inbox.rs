@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rekindle::codec::{Codec, Limits};
+use rekindle::message::Role;
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
 use rekindle::record::{InboxMode, RunOutcome};
 use rekindle::tool::Approval;
-use rekindle::{Agent, OnWait, Record, ResumeOptions};
+use rekindle::{Agent, Engine, IdSource, Journal, Message, OnWait, Record, ResumeOptions, operations};
 use rekindle_models::Script;
 
-use crate::kit::{Counter, HeldModel, Rig, agent, of, recorded, resumed, run_with, soon};
+use crate::kit::{Counter, HeldModel, Rig, agent, ended, of, recorded, resumed, run_with, soon};
 
 #[tokio::test]
 async fn a_message_sent_again_after_it_was_answered_counts_once() {
@@ -102,4 +104,47 @@ async fn an_inbox_of_thousands_is_taken_over_in_pages_and_stops_no_run() {
         assert!(second > first, "still {second}");
     };
     tokio::time::timeout(Duration::from_secs(5), steps).await.expect("it takes too long");
+}
+
+/// Sends messages of that many bytes and runs twice. What people said then, in bytes. A record has
+/// at most one MiB there and a batch four: as by default, only quicker.
+async fn said_after_large_messages(mode: InboxMode, count: usize, bytes: usize) -> Vec<usize> {
+    let rig = Rig::memory().await;
+    let codec = Codec::new().with_limits(Limits::default().with_record_bytes(1 << 20).with_batch_bytes(4 << 20));
+    let journal = Journal::new(rig.world.store(), codec, rig.world.clock.clone(), IdSource::seeded([9; 32]));
+    let engine = Engine::with_journal(journal);
+    let agent = Agent::builder("tester", Blind).build().unwrap();
+    for _ in 0..count {
+        let message = Message::user("x".repeat(bytes));
+        operations::send(&engine, rig.key(), message, mode, "maria", None).await.unwrap();
+    }
+    for text in ["hello", "still there?"] {
+        let session = engine.open_session("s").await.unwrap();
+        let report = ended(agent.run(text, &session).await).await.unwrap();
+        assert_eq!((report.outcome, report.text().as_str()), (RunOutcome::Succeeded, "ok"), "{}", report.reason);
+    }
+    let messages = rig.messages().await;
+    let mut said: Vec<_> =
+        messages.iter().filter(|said| said.role == Role::User).map(|said| said.text().len()).collect();
+    said.sort_unstable();
+    said
+}
+
+#[tokio::test]
+async fn a_message_too_large_to_be_taken_over_is_replaced_by_word_of_it() {
+    let said = said_after_large_messages(InboxMode::Queue, 1, (1 << 20) - (8 << 10)).await;
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[2] < 200, "{said:?}");
+}
+
+#[tokio::test]
+async fn steering_messages_that_are_too_large_together_are_taken_one_by_one() {
+    let said = said_after_large_messages(InboxMode::Steer, 2, 9 << 16).await;
+    assert_eq!(said, [5, 12, 9 << 16, 9 << 16]);
+}
+
+#[tokio::test]
+async fn queued_messages_that_are_too_large_together_are_taken_one_by_one() {
+    let said = said_after_large_messages(InboxMode::Queue, 5, 14 << 16).await;
+    assert_eq!(said, [5, 12, 14 << 16, 14 << 16, 14 << 16, 14 << 16, 14 << 16]);
 }

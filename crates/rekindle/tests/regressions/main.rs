@@ -19,5 +19,7 @@ mod resume;
 #[path = "../agent/kit.rs"]
 mod rig;
 mod secrets;
+mod stops;
+mod summaries;
 #[path = "../it/support.rs"]
 mod support;

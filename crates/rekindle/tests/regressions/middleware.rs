@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rekindle::message::{ToolCall, ToolResult};
 use rekindle::middleware::{Gate, Middleware, MiddlewareState, Verdict};
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::record::{Durability, InboxMode, RunOutcome};
 use rekindle::tool::Approval;
 use rekindle::{Error, Message, Result, ResumeOptions};
 use rekindle_models::{Call, Script};
@@ -21,6 +21,8 @@ enum Does {
     EndsSecondTurn,
     /// Ends the turn once the model has answered.
     EndsAfterModel,
+    /// Fails once the model has answered, once.
+    FailsAfterModelOnce,
     /// Fails before the first call, once.
     FailsBeforeToolOnce,
     FailsAfterTool,
@@ -30,12 +32,13 @@ enum Does {
 struct Layer {
     does: Does,
     turns: Counter,
+    answers: Counter,
     calls: Counter,
 }
 
 impl Layer {
     fn new(does: Does) -> Self {
-        Self { does, turns: Counter::default(), calls: Counter::default() }
+        Self { does, turns: Counter::default(), answers: Counter::default(), calls: Counter::default() }
     }
 }
 
@@ -51,6 +54,9 @@ impl Middleware for Layer {
     }
 
     async fn after_model(&self, _: &mut MiddlewareState, _: &mut Message) -> Result<Verdict> {
+        if self.answers.add() == 0 && self.does == Does::FailsAfterModelOnce {
+            return Err(Error::invalid("the policy server is away"));
+        }
         let ends = self.does == Does::EndsAfterModel;
         Ok(if ends { Verdict::Terminate("dangerous".into()) } else { Verdict::Continue })
     }
@@ -166,4 +172,18 @@ async fn an_answer_is_not_asked_for_again_when_middleware_failed_before_its_call
     agent.run_once("go", &rig.session).await.unwrap_err();
     assert_eq!(resumed(&agent, &rig).await.text(), "done");
     assert_eq!((counter.count(), spy.count()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_message_that_steers_reaches_the_model_although_it_came_behind_a_kept_answer() {
+    let rig = Rig::memory().await;
+    let (agent, spy) = agent(Script::new("m").text("one").text("two"), |builder| {
+        builder.middleware(Layer::new(Does::FailsAfterModelOnce))
+    });
+    agent.run_once("go", &rig.session).await.unwrap_err();
+    rig.send(&[rig.message(InboxMode::Steer, "otherwise, please")]).await;
+    assert_eq!(resumed(&agent, &rig).await.text(), "two");
+    assert_eq!(spy.count(), 2, "the first answer was kept");
+    let said: Vec<_> = spy.last_view().iter().map(Message::text).collect();
+    assert_eq!(said, ["go", "one", "otherwise, please"]);
 }

@@ -1,5 +1,7 @@
 //! Secrets: no way into a record.
 
+use rekindle::message::Role;
+use rekindle::record::RunOutcome;
 use rekindle::tool::{ToolContext, ToolError, tool};
 use rekindle::{Json, Record, Result, ResumeOptions, Secret, SecretRef, SecretSource};
 use rekindle_models::Script;
@@ -8,18 +10,18 @@ use crate::kit::{Rig, agent, ended, of};
 use crate::support::Of;
 
 #[derive(Debug)]
-struct Vault;
+struct Vault(&'static str);
 
 impl SecretSource for Vault {
     fn resolve(&self, _: &SecretRef) -> Result<Secret> {
-        Ok(Secret::new("hunter2hunter2"))
+        Ok(Secret::new(self.0))
     }
 }
 
 #[tokio::test]
 async fn a_secret_stands_neither_in_the_error_of_a_tool_nor_in_what_it_kept() {
     let rig = Rig::memory().await;
-    let session = rig.world.engine().with_secrets(Vault).open_session("s").await.unwrap();
+    let session = rig.world.engine().with_secrets(Vault("hunter2hunter2")).open_session("s").await.unwrap();
     let leak = tool("leak", "Says too much.", async |call: ToolContext, _: Of| {
         let key = call.secret("key").await?;
         call.keep_partial(Json::from(format!("so far {}", key.expose()).as_str())).await?;
@@ -36,4 +38,52 @@ async fn a_secret_stands_neither_in_the_error_of_a_tool_nor_in_what_it_kept() {
     let hides = |record: &&Record| text(record).contains("[secret key]");
     assert!(records.iter().filter(hides).any(|record| matches!(record, Record::EffectPartial(_))));
     assert!(records.iter().filter(hides).any(|record| matches!(record, Record::EffectOutcome(_))));
+}
+
+/// A tool uses a secret and says it; then there is another turn.
+async fn is_hidden_and_breaks_nothing(word: &'static str) {
+    let rig = Rig::memory().await;
+    let engine = rig.world.engine().with_secrets(Vault(word));
+    let login = tool("login", "Logs in.", async |call: ToolContext, _: Of| {
+        let key = call.secret("key").await?;
+        Ok::<_, ToolError>(format!("<{}>", key.expose()))
+    });
+    let script = Script::new("m").call("login", of("x")).text("one").text("two");
+    let (agent, _) = agent(script, |builder| builder.tool(login));
+    let options = ResumeOptions::new("maria").secret("key", "@env:KEY").unwrap();
+    for (message, options, answer) in [("1", options, "one"), ("2", ResumeOptions::default(), "two")] {
+        let session = engine.open_session("s").await.unwrap();
+        let report = ended(agent.run_with(vec![message.into()], &session, options).await).await;
+        let report = report.unwrap_or_else(|error| panic!("{word}: {error}"));
+        assert_eq!((report.outcome, report.text().as_str()), (RunOutcome::Succeeded, answer), "{word}");
+    }
+    let said: Vec<_> = rig.messages().await.iter().map(|said| (said.role, said.text())).collect();
+    let turns = [(Role::User, "1"), (Role::Assistant, ""), (Role::Tool, ""), (Role::Assistant, "one")];
+    let turns = turns.into_iter().chain([(Role::User, "2"), (Role::Assistant, "two")]);
+    assert_eq!(said, turns.map(|(role, text)| (role, text.to_owned())).collect::<Vec<_>>(), "{word}");
+    let results = rig.results().await;
+    assert_eq!(results[0].content.as_str(), "\"<[secret key]>\"", "{word}");
+}
+
+#[tokio::test]
+async fn a_secret_that_is_a_word_of_the_format_is_hidden_and_breaks_no_session() {
+    for word in [
+        "tool",
+        "text",
+        "call",
+        "content",
+        "parts",
+        "result",
+        "name",
+        "role",
+        "assistant",
+        "user",
+        "loop",
+        "budget",
+        "outcome",
+        "register_set",
+        "1234",
+    ] {
+        is_hidden_and_breaks_nothing(word).await;
+    }
 }

@@ -238,7 +238,8 @@ impl Turn<'_> {
             self.driver.stage_checkpoint(checkpoint).await?;
         }
         if let Some(reason) = terminate {
-            return self.mark_turn(&reason).await;
+            self.mark_turn(&reason);
+            return Ok(());
         }
         let limit = self.agent.failure_limit;
         if limit > 0 && self.at.failures >= limit {

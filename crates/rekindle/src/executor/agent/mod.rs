@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle_core::{Error, Journal, Record, Result, State};
+use rekindle_core::{Error, Journal, Record, Result, SessionHeader, State};
 
 use super::{Executor, Input};
 use crate::driver::{Driver, End, Fingerprint, Inbox, ResumeOptions, RunHandle, RunOptions, RunReport, start};
@@ -99,6 +99,12 @@ impl Agent {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// Creates a session that says it is this agent's, so that it can be found by it.
+    pub async fn create_session(&self, engine: &Engine, id: &str) -> Result<Session> {
+        let header = SessionHeader { agent: Some(self.name().to_owned()), ..SessionHeader::new(engine.key(id)?) };
+        engine.create_with(header).await
     }
 
     /// How its runs behave.

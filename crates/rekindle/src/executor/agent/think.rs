@@ -124,7 +124,7 @@ impl Turn<'_> {
             return Err(super::turn::repeats_itself(&tool, times));
         }
         if let Some(reason) = ended {
-            self.mark_turn(&reason).await?;
+            self.mark_turn(&reason);
         }
         Ok(Thought::Answered)
     }

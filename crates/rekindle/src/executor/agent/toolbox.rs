@@ -53,6 +53,7 @@ impl Toolbox {
         let spec = tool.spec();
         let name = spec.name.clone();
         check_name(&name)?;
+        check_object(spec)?;
         let schema = Schema::new(&spec.parameters)
             .map_err(|error| Error::invalid(format!("tool `{name}`: {}", error.message())))?;
         let permits = tool.options().concurrency.map(|calls| Arc::new(Semaphore::new(calls.max(1))));
@@ -107,6 +108,19 @@ impl Toolbox {
     }
 }
 
+/// Arguments are always an object: that is what models send.
+fn check_object(spec: &ToolSpec) -> Result<()> {
+    let kind = spec.parameters.to_value()?.get("type").and_then(|kind| kind.as_str().map(str::to_owned));
+    match kind.as_deref() {
+        None | Some("object") => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "tool `{}` takes {other} for its arguments, and models send an object",
+            spec.name
+        ))
+        .hint("take a struct; for a tool without arguments, one without fields: `struct Nothing {}`")),
+    }
+}
+
 /// What every provider takes as the name of a tool.
 fn check_name(name: &str) -> Result<()> {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -118,5 +132,5 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 fn twice(name: &str) -> Error {
-    Error::invalid(format!("there are two tools or groups named `{name}`"))
+    Error::invalid(format!("there are two tools or groups named `{name}`")).hint("rename one of them")
 }

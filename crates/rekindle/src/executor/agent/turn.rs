@@ -40,6 +40,8 @@ pub(super) struct Turn<'a> {
     pub(super) doubts: HashMap<EffectId, u32>,
     /// Whether the register of what was decided is set.
     pub(super) has_decided: bool,
+    /// The mark of a turn that is over.
+    pub(super) mark: Option<NewCheckpoint>,
     /// How many calls run at once.
     pub(super) parallel: Arc<Semaphore>,
     /// The last answer of the model.
@@ -64,6 +66,7 @@ impl<'a> Turn<'a> {
                 cursor: decode(CURSOR).map(Json::decode).transpose()?,
                 ready: HashMap::new(),
                 doubts: HashMap::new(),
+                mark: None,
                 has_decided: decode(DECIDED).is_some(),
                 parallel: Arc::new(Semaphore::new(agent.parallel)),
                 answer: last_answer(state)?,
@@ -83,6 +86,9 @@ impl<'a> Turn<'a> {
         input.splice(0..0, self.take_steered().await?);
         if input.is_empty() {
             input.extend(self.take_queued().await?);
+        }
+        if let Some(mark) = self.mark.take() {
+            self.driver.stage_checkpoint(mark).await?;
         }
         self.answer = None;
         self.stack.begin_turn(&self.agent.middleware);
@@ -108,13 +114,14 @@ impl<'a> Turn<'a> {
         }
         self.record_begin(input).await?;
         match terminated {
-            Some(reason) => self.mark_turn(&reason).await,
-            None => Ok(()),
+            Some(reason) => self.mark_turn(&reason),
+            None => {}
         }
+        Ok(())
     }
 
     async fn record_begin(&mut self, input: Vec<Message>) -> Result<()> {
-        let mut records = self.into_log(input)?;
+        let mut records = self.log_records(input)?;
         records.push(self.at.record()?);
         if self.breaker != Breaker::default() {
             self.breaker = Breaker::default();
@@ -141,6 +148,9 @@ impl<'a> Turn<'a> {
             return Ok(());
         }
         self.driver.commit_staged().await?;
+        if let (Phase::Idle, Some(reason)) = (self.at.phase, self.at.ended.clone()) {
+            self.mark_turn(&reason);
+        }
         if self.at.phase == Phase::Think {
             let partial = self.partial(&model_effect(self.at.step)?).await;
             if !partial.is_empty() {
@@ -193,7 +203,7 @@ impl<'a> Turn<'a> {
 
     fn end(&mut self) -> End {
         let reason = self.at.ended.clone().unwrap_or_else(|| "the model had an answer".to_owned());
-        End { answer: self.answer.take(), ..End::new(RunOutcome::Succeeded, reason) }
+        End { answer: self.answer.take(), checkpoint: self.mark.take(), ..End::new(RunOutcome::Succeeded, reason) }
     }
 
     async fn stopped(&mut self, stop: Stop, reason: String) -> Result<End> {
@@ -212,17 +222,17 @@ impl<'a> Turn<'a> {
         let reason = reason.into();
         self.at.ended = Some(reason.clone());
         self.driver.stage(vec![self.at.record()?]).await?;
-        self.mark_turn(&reason).await
+        self.mark_turn(&reason);
+        Ok(())
     }
 
-    /// Marks the end of a turn.
-    pub(super) async fn mark_turn(&mut self, reason: &str) -> Result<()> {
+    /// The end of a turn is to be marked: behind the end of its run or, if the run goes on, before
+    /// its next turn.
+    pub(super) fn mark_turn(&mut self, reason: &str) {
         if self.driver.options().checkpoints.marks_turn() {
             let description = format!("turn {} ended: {reason}", self.at.turn);
-            let checkpoint = NewCheckpoint::auto(CheckpointType::Turn, self.at.step, description);
-            self.driver.stage_checkpoint(checkpoint).await?;
+            self.mark = Some(NewCheckpoint::auto(CheckpointType::Turn, self.at.step, description));
         }
-        Ok(())
     }
 
     /// Puts the messages that are to steer the next model call into the conversation.
@@ -232,14 +242,14 @@ impl<'a> Turn<'a> {
             if steered.is_empty() {
                 return Ok(());
             }
-            let mut records = self.into_log(steered)?;
+            let mut records = self.log_records(steered)?;
             records.push(self.at.record()?);
             self.driver.commit(records).await?;
         }
     }
 
     /// The records that put messages into the conversation.
-    fn into_log(&self, said: Vec<Message>) -> Result<Vec<Record>> {
+    fn log_records(&self, said: Vec<Message>) -> Result<Vec<Record>> {
         let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
         let append =
             |message: Message| Ok(LogAppend::new(messages(), vec![message.with_id(ids, now).to_json()?]).into());

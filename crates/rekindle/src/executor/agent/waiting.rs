@@ -25,6 +25,7 @@ impl Turn<'_> {
             remind_after: approval.remind_after,
             expires_after: approval.expires_after,
             default: Some(Json::of(&approval.approve_on_expiry)?),
+            schema: Some(ready.entry.tool.spec().parameters.clone()),
             ..WaitSpec::approval(prompt.clone(), ready.call.arguments.clone())
         };
         self.open_wait(&spec, &ready.effect.id, WaitPurpose::Approval).await?;

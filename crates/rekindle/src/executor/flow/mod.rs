@@ -254,8 +254,8 @@ impl Executor for Inner {
         flow.done = true;
         driver.stage(vec![flow.record()?]).await?;
         let description = format!("flow `{}` ended", self.name);
-        driver.stage_checkpoint(NewCheckpoint::auto(CheckpointType::Turn, flow.turn, description)).await?;
-        Ok(End { value: Some(value), ..End::new(RunOutcome::Succeeded, "the flow came to its end") })
+        let checkpoint = Some(NewCheckpoint::auto(CheckpointType::Turn, flow.turn, description));
+        Ok(End { value: Some(value), checkpoint, ..End::new(RunOutcome::Succeeded, "the flow came to its end") })
     }
 }
 
