@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// How long a lease lasts without being renewed: how long after a process dies until another
-    /// may take over.
+    /// may take over. Fifteen seconds unless this says otherwise.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         self.change(|shared| shared.lease = lease.max(Duration::from_millis(50)))

@@ -3,9 +3,10 @@
 //! 1. [`first_agent`]: a model, a tool, a session.
 //! 2. [`crash_and_resume`]: what survives, and what to declare so that it does.
 //! 3. [`approval`]: a person in the loop.
-//! 4. [`time_travel`]: look at, go back to, edit and fork any moment.
-//! 5. [`custom_store`]: keep journals where you like.
-//! 6. [`custom_middleware`]: look at every turn from the side.
+//! 4. [`durable_steps`]: plain Rust that survives.
+//! 5. [`time_travel`]: look at, go back to, edit and fork any moment.
+//! 6. [`custom_store`]: keep journals where you like.
+//! 7. [`custom_middleware`]: look at every turn from the side.
 
 #[doc = include_str!("first_agent.md")]
 pub mod first_agent {}
@@ -15,6 +16,9 @@ pub mod crash_and_resume {}
 
 #[doc = include_str!("approval.md")]
 pub mod approval {}
+
+#[doc = include_str!("durable_steps.md")]
+pub mod durable_steps {}
 
 #[doc = include_str!("time_travel.md")]
 pub mod time_travel {}
