@@ -113,9 +113,8 @@ impl<'a> Turn<'a> {
             self.at.ended = Some(reason.clone());
         }
         self.record_begin(input).await?;
-        match terminated {
-            Some(reason) => self.mark_turn(&reason),
-            None => {}
+        if let Some(reason) = terminated {
+            self.mark_turn(&reason);
         }
         Ok(())
     }
