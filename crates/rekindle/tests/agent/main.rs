@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod budgets;
+mod checkpoints;
 mod child;
 mod control;
 mod events;
@@ -11,6 +12,7 @@ mod kit;
 mod limits;
 mod middleware;
 mod resume;
+mod streams;
 #[path = "../it/support.rs"]
 mod support;
 mod tools;
