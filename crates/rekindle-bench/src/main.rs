@@ -35,8 +35,8 @@ const FAILED: u8 = 2;
 const MISSED: u8 = 1;
 
 fn main() -> ExitCode {
-    if let Some(directory) = resident_child() {
-        return match engine::resident_child(&directory) {
+    if let Some(done) = as_child() {
+        return match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {}", chain(&*error));
@@ -65,10 +65,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The directory to look at, if this process measures its own memory for another.
-fn resident_child() -> Option<PathBuf> {
+/// What this process did, if it is a child that measures itself for another.
+fn as_child() -> Option<Result<()>> {
     let mut arguments = std::env::args().skip(1);
-    (arguments.next()? == engine::RESIDENT_CHILD).then(|| arguments.next().map(PathBuf::from))?
+    engine::as_child(&arguments.next()?, &PathBuf::from(arguments.next()?))
 }
 
 fn run(options: &Options) -> Result<Vec<Figure>> {

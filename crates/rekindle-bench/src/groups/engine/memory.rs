@@ -1,6 +1,5 @@
 //! What a long session holds in memory while it runs, measured in a process of its own.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use rekindle::{Agent, BranchId, Engine, Json, LogName, Target};
 use rekindle_core::codec::Codec;
 use tokio::runtime::Builder;
 
+use super::child;
 use super::subject::Fetch;
 use crate::Result;
 use crate::bench::Bench;
@@ -28,11 +28,8 @@ pub async fn measure(bench: &Bench) -> Result<()> {
     bench.progress("resident memory of a long session");
     let directory = bench.directory()?;
     let bytes = write_session(directory.path()).await?;
-    let child = Command::new(std::env::current_exe()?).arg(FLAG).arg(directory.path()).output()?;
-    if !child.status.success() {
-        return Err(format!("the child failed: {}", String::from_utf8_lossy(&child.stderr)).into());
-    }
-    let resident: f64 = String::from_utf8(child.stdout)?.trim().parse()?;
+    let told = child(FLAG, directory.path())?;
+    let [resident] = told[..] else { return Err("the child did not tell one figure".into()) };
     let name = format!("resident memory of a session of {MESSAGES} messages");
     bench.record(name, (resident, bytes as f64), "bytes", Bar::AtMost(2.0))
 }

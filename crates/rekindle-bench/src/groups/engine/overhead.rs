@@ -1,11 +1,14 @@
 //! What an iteration costs beside the model and the tool, early and late in a session.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rekindle::Engine;
 use rekindle::record::{Durability, InDoubtPolicy};
 use rekindle_core::codec::Codec;
+use tokio::runtime::Builder;
 
+use super::child;
 use super::subject::{LoopModel, agent};
 use crate::Result;
 use crate::bench::Bench;
@@ -18,17 +21,22 @@ const ITERATIONS: u64 = 5_000;
 /// How many iterations are measured around a place.
 const AROUND: usize = 200;
 
-/// Measures the overhead.
-pub async fn measure(bench: &Bench) -> Result<()> {
+/// The flag under which this program measures one session for itself; not for people.
+pub const FLAG: &str = "--overhead-child";
+
+/// Measures the overhead: each session in a process of its own, since memory that one session gave
+/// back would make the beginning of the next one fast; and on one thread, since how two pass work to
+/// each other is not the engine's doing.
+pub fn measure(bench: &Bench) -> Result<()> {
     bench.progress("overhead per iteration with one call, memory");
     let (mut early, mut late, mut floors) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..bench.size(5, 15) {
+    for _ in 0..bench.size(7, 21) {
         floors.push(json_of_a_message()?);
-        let model = LoopModel::new(ITERATIONS, Duration::ZERO);
-        run(bench, &model, round).await?;
-        let iterations: Vec<f64> = model.iterations().into_iter().map(microseconds).collect();
-        early.push(median(&iterations[10..10 + AROUND]));
-        late.push(median(&iterations[iterations.len() - AROUND..]));
+        let directory = bench.directory()?;
+        let medians = child(FLAG, directory.path())?;
+        let [at_10, at_end] = medians[..] else { return Err("the child did not tell two figures".into()) };
+        early.push(at_10);
+        late.push(at_end);
     }
     let (early, late, floor) = (median(&early), median(&late), median(&floors));
     bench.record("overhead per iteration at 10, memory", (early, floor), "us", Bar::AtMost(40.0))?;
@@ -36,10 +44,19 @@ pub async fn measure(bench: &Bench) -> Result<()> {
     bench.record(format!("overhead at {ITERATIONS} against at 10, memory"), (late, early), "us", Bar::AtMost(1.2))
 }
 
-async fn run(bench: &Bench, model: &LoopModel, round: usize) -> Result<()> {
-    let directory = bench.directory()?;
-    let engine = Engine::with_journal(StoreKind::Memory.journal(directory.path(), Codec::new())?);
-    let session = engine.create(&format!("overhead-{round}")).await?;
+/// Runs one session and prints the medians of its iterations, early and late.
+pub fn overhead_child(directory: &Path) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    let model = LoopModel::new(ITERATIONS, Duration::ZERO);
+    runtime.block_on(run(directory, &model))?;
+    let iterations: Vec<f64> = model.iterations().into_iter().map(microseconds).collect();
+    println!("{} {}", median(&iterations[10..10 + AROUND]), median(&iterations[iterations.len() - AROUND..]));
+    Ok(())
+}
+
+async fn run(directory: &Path, model: &LoopModel) -> Result<()> {
+    let engine = Engine::with_journal(StoreKind::Memory.journal(directory, Codec::new())?);
+    let session = engine.create("overhead").await?;
     agent(model, Durability::Async, InDoubtPolicy::ReplaySafe)?.run_once("go", &session).await?;
     Ok(())
 }
