@@ -109,8 +109,7 @@ struct Stretch {
 impl Events {
     /// The events of a run that is about to begin.
     pub(crate) fn of_run(driver: &Driver, behind: Seq, over: CancellationToken) -> Self {
-        let position = driver.first_unread(behind);
-        let stretch = Stretch { branch: position.branch, next: position.seq.next(), through: None };
+        let stretch = Stretch { branch: driver.branch().clone(), next: behind.next(), through: None };
         let events =
             Self::new(driver.engine(), driver.session(), VecDeque::from([stretch]), Some(driver.run().clone()));
         Self { over: Some(over), ..events }

@@ -9,7 +9,8 @@ use rekindle_core::record::{
     Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, WaitDecision,
 };
 use rekindle_core::{
-    BranchId, Entry, Json, LogName, MessageId, Record, Result, Seq, SessionKey, State, Timestamp, WaitId, WaitState,
+    BranchId, Entry, Json, LogName, MessageId, Position, Record, Result, Seq, SessionKey, State, Timestamp, WaitId,
+    WaitState,
 };
 
 use super::{Core, Driver, NewCheckpoint, STOPPING, Shared, Stop, limits, register};
@@ -158,15 +159,21 @@ impl Shared {
 
 /// Something that was put into the inbox.
 #[derive(Clone, Debug)]
-pub(super) struct Received {
-    pub(super) seq: Seq,
+pub(crate) struct Received {
+    pub(crate) seq: Seq,
     /// When it was sent, by the sender's clock.
-    pub(super) at: Timestamp,
-    pub(super) record: Record,
+    pub(crate) at: Timestamp,
+    pub(crate) record: Record,
+}
+
+impl Received {
+    pub(crate) fn position(&self) -> Position {
+        Position::new(BranchId::inbox(), self.seq)
+    }
 }
 
 /// The records of the inbox behind `seq`, about as many as are wanted.
-pub(super) async fn read_behind(
+pub(crate) async fn read_behind(
     engine: &Engine,
     session: &SessionKey,
     seq: u64,

@@ -47,6 +47,7 @@ pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
+pub(crate) use inbox::{Received, read_behind};
 pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use open::{Opening, open};

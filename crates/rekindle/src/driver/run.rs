@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
-    CheckpointTrigger, CheckpointType, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome,
-    WaitCloseReason, WaitClosed, WaitOpened,
+    CheckpointTrigger, CheckpointType, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome, WaitOpened,
 };
 use rekindle_core::{
-    BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, Seq, SessionKey, State,
+    BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, SessionKey, State,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -269,10 +268,7 @@ impl Driver {
     }
 
     async fn close_waits(&self) -> Vec<Record> {
-        let close = |wait: &rekindle_core::WaitState| {
-            WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
-        };
-        self.read(|state| state.waits().map(close).collect()).await
+        self.read(|state| state.waits().map(crate::wait::cancelled).collect()).await
     }
 
     async fn report(&self, end: End) -> RunReport {
@@ -304,10 +300,6 @@ impl Driver {
         if let Err(error) = pruned.await {
             self.say(|| LiveKind::Notice(format!("retention failed: {error}")));
         }
-    }
-
-    pub(crate) fn first_unread(&self, first: Seq) -> Position {
-        Position::new(self.branch().clone(), first)
     }
 }
 

@@ -108,7 +108,7 @@ async fn give(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<
         waits::Found::Closed(closed) => return closed_before(engine, session, answer, &closed).await,
     };
     let now = engine.journal().clock().now();
-    let (wait, unread) = with_unread(engine, session, &restored.state, &answer.wait, now).await?;
+    let (wait, unread) = with_unread(engine, session, &restored.state, &answer.wait).await?;
     let owner = show::owner(&restored.info);
     let answered = |position, repeated, decided| Answered {
         wait: answer.wait.clone(),
@@ -159,21 +159,20 @@ async fn with_unread(
     session: &SessionKey,
     state: &State,
     wait: &WaitId,
-    now: Timestamp,
 ) -> Result<(WaitState, Vec<Received>)> {
     let found = state.wait(wait).ok_or_else(|| Error::not_found(format!("there is no wait `{wait}`")))?;
     let mut unread = inbox::behind(engine, session, state.inbox_taken()).await?;
     unread.retain(|received| matches!(&received.record, Record::InboxAnswer(given) if given.wait == *wait));
-    Ok((as_seen(found, &unread, now), unread))
+    Ok((as_seen(found, &unread), unread))
 }
 
-/// A wait with the answers of the inbox that will count.
-pub(super) fn as_seen(wait: &WaitState, unread: &[Received], now: Timestamp) -> WaitState {
+/// A wait with the answers of the inbox that will count, each judged by when it was given.
+pub(super) fn as_seen(wait: &WaitState, unread: &[Received]) -> WaitState {
     let mut seen = wait.clone();
     for received in unread {
         if let Record::InboxAnswer(given) = &received.record
             && given.wait == wait.opened.wait
-            && check_answer(&seen, given, now).is_ok()
+            && check_answer(&seen, given, received.at).is_ok()
         {
             seen.decisions.push(WaitDecision::from(given));
         }

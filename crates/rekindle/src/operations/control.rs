@@ -1,7 +1,7 @@
 //! Telling a session to stop: pause, interrupt, cancel. Whoever runs it is told; if nobody does,
 //! it is done at once.
 
-use rekindle_core::record::{Command, InboxCommand, RunEnded, RunOutcome, WaitCloseReason, WaitClosed};
+use rekindle_core::record::{Command, InboxCommand, RunEnded, RunOutcome};
 use rekindle_core::{
     Error, ErrorKind, OwnerId, Position, Record, Restored, Result, RunId, RunInfo, SessionKey, Status,
 };
@@ -187,10 +187,7 @@ fn cancelling(engine: &Engine, restored: &Restored, run: &RunInfo, options: &Con
         _ => Vec::new(),
     };
     records.iter().try_for_each(|record| state.apply(record))?;
-    let close = |wait: &rekindle_core::WaitState| {
-        WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
-    };
-    records.extend(state.waits().map(close));
+    records.extend(state.waits().map(crate::wait::cancelled));
     let reason = said("cancelled", options);
     records.push(RunEnded { reason, ..RunEnded::new(run.started.run.clone(), RunOutcome::Cancelled) }.into());
     Ok(records)

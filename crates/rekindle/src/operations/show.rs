@@ -233,7 +233,7 @@ async fn fill(engine: &Engine, shown: &mut Shown, restored: &Restored) -> Result
     shown.effects = state.open_effects().map(EffectView::of).collect();
     shown.unknown = state.unknown().clone();
     let unread = inbox::behind(engine, &shown.header.key, state.inbox_taken()).await?;
-    shown.waits = state.waits().map(|wait| WaitView::of(&as_seen(wait, &unread, now), now)).collect();
+    shown.waits = state.waits().map(|wait| WaitView::of(&as_seen(wait, &unread), now)).collect();
     shown.unread = unread.iter().filter(|received| !is_remark(&received.record)).count();
     let message = unread.iter().any(|received| matches!(received.record, Record::InboxMessage(_)));
     shown.resumable = resumable(shown, state, message);

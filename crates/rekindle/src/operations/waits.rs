@@ -63,7 +63,7 @@ async fn waits_of(engine: &Engine, session: &SessionKey) -> Result<Vec<OpenWait>
     let now = engine.journal().clock().now();
     let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
     let open = |wait: &WaitState| {
-        let seen = as_seen(wait, &unread, now);
+        let seen = as_seen(wait, &unread);
         OpenWait {
             session: session.clone(),
             title: restored.info.header.title.clone(),

@@ -5,8 +5,8 @@ mod decide;
 
 use std::time::Duration;
 
-use rekindle_core::record::{WaitKind, WaitOpened};
-use rekindle_core::{Hash, Json, Result, Timestamp, WaitId};
+use rekindle_core::record::{WaitCloseReason, WaitClosed, WaitKind, WaitOpened};
+use rekindle_core::{Hash, Json, Record, Result, Timestamp, WaitId, WaitState};
 
 use crate::tool::Schema;
 
@@ -112,6 +112,11 @@ impl WaitSpec {
             ..WaitOpened::new(wait, self.kind)
         })
     }
+}
+
+/// The record that ends a wait whose answer nobody needs any more.
+pub(crate) fn cancelled(wait: &WaitState) -> Record {
+    WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
 }
 
 /// The digest of arguments: of their canonical JSON, so that neither spaces nor the order of keys

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rekindle_core::record::{
     CheckpointSource, CheckpointType, EffectIntent, EffectKind, EffectOutcome, LogAppend, LogAppendOutcomes,
-    OutcomeStatus, RegisterUnset, RunOutcome, WaitCloseReason, WaitClosed,
+    OutcomeStatus, RegisterUnset, RunOutcome,
 };
 use rekindle_core::{EffectId, Hash, Journal, Json, LogName, Record, Result, State};
 use tokio::sync::Semaphore;
@@ -376,8 +376,7 @@ pub(super) fn close_call(
 ) -> Result<Vec<Record>> {
     let mut records: Vec<Record> = Vec::new();
     let waits = state.waits().filter(|wait| wait.opened.effect.as_ref() == Some(effect));
-    records
-        .extend(waits.map(|wait| WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()));
+    records.extend(waits.map(crate::wait::cancelled));
     let known = state.effect(effect);
     if known.is_some_and(rekindle_core::EffectState::is_settled) {
         return Ok(records);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use rekindle_core::record::{CheckpointType, RegisterSet, RunOutcome, WaitCloseReason, WaitClosed};
+use rekindle_core::record::{CheckpointType, RegisterSet, RunOutcome};
 use rekindle_core::{Journal, Json, Record, Result, State};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -205,10 +205,7 @@ impl Executor for Inner {
     }
 
     fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
-        let close = |wait: &rekindle_core::WaitState| {
-            WaitClosed::new(wait.opened.wait.clone(), WaitCloseReason::Cancelled, None).into()
-        };
-        Ok(state.waits().map(close).collect())
+        Ok(state.waits().map(crate::wait::cancelled).collect())
     }
 
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
