@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use rekindle_core::codec::Limits;
 use rekindle_core::record::{
-    Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, WaitDecision,
+    Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome, WaitDecision,
 };
 use rekindle_core::{
     BranchId, Entry, Json, LogName, MessageId, Position, Record, Result, Seq, SessionKey, State, Timestamp, WaitId,
     WaitState,
 };
 
-use super::{Core, Driver, NewCheckpoint, STOPPING, Shared, Stop, limits, register};
+use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, register};
 use crate::engine::Engine;
 use crate::message::Message;
 use crate::wait::check_answer;
@@ -53,6 +53,13 @@ impl Driver {
                 return Ok(stopping);
             }
         }
+    }
+
+    /// Between two steps, for any executor: takes over what arrived in the inbox and, if the run is
+    /// to stop, gives the end it should come to. An error if the session is no longer ours.
+    pub async fn stop_requested(&self) -> Result<Option<End>> {
+        let outcome = |stop| if stop == Stop::Cancel { RunOutcome::Cancelled } else { RunOutcome::Paused };
+        Ok(self.proceed().await?.map(|(stop, reason)| End::new(outcome(stop), reason)))
     }
 
     /// Takes over what stands in the inbox; recorded with the next commit. Commands are obeyed,

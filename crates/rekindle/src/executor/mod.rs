@@ -18,7 +18,7 @@ use crate::message::Message;
 /// * [`Executor::run`] goes on from wherever the state says it is, and keeps nothing it needs
 ///   later outside the state: its process may end at any instant.
 /// * Everything that reaches outside goes through [`Driver::perform`].
-/// * It comes back soon after the driver says that the run is to stop.
+/// * It asks [`Driver::stop_requested`] between its steps, and comes back with what that says.
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync + 'static {
     /// The name under which sessions remember it, e.g. `agent`.

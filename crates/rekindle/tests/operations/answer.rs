@@ -197,3 +197,21 @@ async fn a_wait_on_another_branch_is_found() {
     let report = agent.resume_with(&session, on_main).await.unwrap().report().await.unwrap();
     assert_eq!(report.text(), "Thanks.");
 }
+
+#[tokio::test]
+async fn an_answer_given_in_time_counts_however_late_it_is_looked_at() {
+    let world = World::memory();
+    let approval = Approval { expires_after: Some(std::time::Duration::from_secs(60)), ..Approval::default() };
+    let agent = payer(approval);
+    let (engine, session) = (&world.engine, world.session("s").await);
+    agent.run_once("pay", &session).await.unwrap();
+    let (wait, digest) = open(&world, &session).await;
+    let yes = Answer::approve(wait, digest, "maria");
+    assert!(operations::answer(engine, session.key(), &yes).await.unwrap().decided);
+    world.clock.advance(std::time::Duration::from_secs(3_600));
+    let shown = operations::show(engine, session.key()).await.unwrap();
+    assert_eq!(shown.waits[0].decisions.len(), 1, "as the next run will see it");
+    let again = operations::answer(engine, session.key(), &yes).await.unwrap();
+    assert!(again.repeated && again.decided);
+    assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+}
