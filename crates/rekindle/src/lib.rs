@@ -36,6 +36,7 @@ mod engine;
 mod event;
 pub mod executor;
 pub mod guide;
+mod memory;
 pub mod message;
 pub mod middleware;
 pub mod model;
@@ -49,12 +50,14 @@ pub mod wait;
 pub use async_trait::async_trait;
 pub use driver::{
     Attempt, Budget, Budgets, Driver, Effect, End, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait, Performed,
-    PersistFailure, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried, WaitPurpose,
+    PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried, WaitPurpose,
 };
 pub use engine::Engine;
 pub use event::{Event, Events, LiveEvent, LiveKind};
 pub use executor::agent::{Agent, AgentBuilder, SubAgent};
 pub use executor::flow::{Flow, FlowContext};
+pub use executor::graph;
+pub use executor::plan::{PlanSpec, RetrySpec, StepSpec};
 pub use executor::{Executor, Input};
 pub use message::{Message, Role};
 pub use rekindle_core::record::RunOutcome;

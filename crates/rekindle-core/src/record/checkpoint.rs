@@ -101,6 +101,12 @@ pub struct Checkpoint {
     /// Of what the run depends on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Hash>,
+    /// The node of a graph it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// What comes after that node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<String>,
     /// Retention never drops a pinned one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pinned: bool,
@@ -129,6 +135,8 @@ impl Checkpoint {
             clean: true,
             resumable: true,
             fingerprint: None,
+            node: None,
+            next: Vec::new(),
             pinned: false,
             tags: Vec::new(),
             extra: Extra::new(),

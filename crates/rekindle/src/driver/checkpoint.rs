@@ -20,6 +20,10 @@ pub struct NewCheckpoint {
     pub description: String,
     /// Whether a run may be resumed from here; it may unless this says otherwise.
     pub not_resumable: bool,
+    /// The node of a graph it is about.
+    pub node: Option<String>,
+    /// What comes after that node.
+    pub next: Vec<String>,
     /// For filters and retention.
     pub tags: Vec<String>,
 }
@@ -74,6 +78,8 @@ impl Driver {
             clean: core.clean,
             resumable: !new.not_resumable,
             fingerprint,
+            node: new.node,
+            next: new.next,
             tags: new.tags,
             ..Checkpoint::new(id.clone())
         };

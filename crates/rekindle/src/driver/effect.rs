@@ -9,7 +9,7 @@ use rekindle_core::record::{
 use rekindle_core::{EffectId, Epoch, Error, ErrorKind, Hash, Json, Record, Result, SessionKey};
 use tokio_util::sync::CancellationToken;
 
-use super::{Driver, Stop};
+use super::{Driver, NewCheckpoint, Stop};
 use crate::tool::Retries;
 
 /// A call that reaches outside, as its executor describes it.
@@ -83,31 +83,43 @@ pub struct Attempt {
     pub cancel: CancellationToken,
 }
 
+/// What goes on record with the end of an effect, as one atomic batch.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The result, or what stands for it.
+    pub value: Json,
+    /// What it used.
+    pub usage: Usage,
+    /// What else is committed together with the outcome.
+    pub records: Vec<Record>,
+    /// What is marked right behind it.
+    pub checkpoint: Option<NewCheckpoint>,
+    /// What the outcome says besides.
+    pub extra: Extra,
+}
+
+impl From<Json> for Recorded {
+    fn from(value: Json) -> Self {
+        Self { value, usage: Usage::default(), records: Vec::new(), checkpoint: None, extra: Extra::new() }
+    }
+}
+
 /// How a try ended.
 #[derive(Clone, Debug)]
 pub enum Tried {
     /// It succeeded.
-    Ok {
-        /// The result.
-        value: Json,
-        /// What it used.
-        usage: Usage,
-        /// What else is committed together with the outcome.
-        records: Vec<Record>,
-        /// What the outcome says besides.
-        extra: Extra,
-    },
+    Ok(Recorded),
     /// It failed, and trying again is no use.
     Failed {
-        /// What stands for the result.
-        value: Json,
+        /// What goes on record.
+        recorded: Recorded,
         /// What went wrong.
         error: String,
     },
     /// It failed without having happened; trying again may help.
     Passing {
-        /// What stands for the result if there are no tries left.
-        value: Json,
+        /// What goes on record if there are no tries left.
+        recorded: Recorded,
         /// What went wrong.
         error: String,
         /// Not before then.
@@ -115,8 +127,8 @@ pub enum Tried {
     },
     /// It was stopped, and did not happen.
     Cancelled {
-        /// What stands for the result.
-        value: Json,
+        /// What goes on record.
+        recorded: Recorded,
         /// Why.
         error: String,
     },
@@ -238,26 +250,24 @@ impl Driver {
         tried: Tried,
         outcome: impl Fn(OutcomeStatus) -> EffectOutcome,
     ) -> Result<Performed> {
-        let failed = |status, value, error| EffectOutcome { value, error: Some(error), ..outcome(status) };
-        let (outcome, records) = match tried {
-            Tried::Ok { value, usage, records, extra } => {
-                (EffectOutcome { value: Some(value), usage, extra, ..outcome(OutcomeStatus::Ok) }, records)
-            }
-            Tried::Failed { value, error } => (failed(OutcomeStatus::ToolError, Some(value), error), Vec::new()),
-            Tried::Cancelled { value, error } => (failed(OutcomeStatus::Cancelled, Some(value), error), Vec::new()),
-            Tried::Passing { value, error, .. } if effect.settles_when_exhausted && !self.is_stopping() => {
-                (failed(OutcomeStatus::ToolError, Some(value), error), Vec::new())
+        let failed = |status, error| EffectOutcome { error: Some(error), ..outcome(status) };
+        let (outcome, recorded) = match tried {
+            Tried::Ok(recorded) => (outcome(OutcomeStatus::Ok), recorded),
+            Tried::Failed { recorded, error } => (failed(OutcomeStatus::ToolError, error), recorded),
+            Tried::Cancelled { recorded, error } => (failed(OutcomeStatus::Cancelled, error), recorded),
+            Tried::Passing { recorded, error, .. } if effect.settles_when_exhausted && !self.is_stopping() => {
+                (failed(OutcomeStatus::ToolError, error), recorded)
             }
             Tried::Passing { error, .. } => {
-                self.commit(vec![failed(OutcomeStatus::InfraError, None, error.clone()).into()]).await?;
+                self.commit(vec![failed(OutcomeStatus::InfraError, error.clone()).into()]).await?;
                 return Ok(Performed::Open(error));
             }
             Tried::InDoubt { error } => {
-                self.commit(vec![failed(OutcomeStatus::InDoubt, None, error.clone()).into()]).await?;
+                self.commit(vec![failed(OutcomeStatus::InDoubt, error.clone()).into()]).await?;
                 return Ok(Performed::InDoubt(error));
             }
             Tried::Suspended { waits_for } => {
-                self.commit(vec![failed(OutcomeStatus::InfraError, None, waits_for.clone()).into()]).await?;
+                self.commit(vec![failed(OutcomeStatus::InfraError, waits_for.clone()).into()]).await?;
                 return Ok(Performed::Open(waits_for));
             }
             Tried::Open { records, waits_for } => {
@@ -265,15 +275,32 @@ impl Driver {
                 return Ok(Performed::Open(waits_for));
             }
         };
-        let mut batch = vec![outcome.clone().into()];
+        self.settle(Vec::new(), outcome, recorded).await.map(Performed::Settled)
+    }
+
+    /// Records the end of an effect, after what led to it.
+    pub(crate) async fn settle(
+        &self,
+        mut batch: Vec<Record>,
+        outcome: EffectOutcome,
+        recorded: Recorded,
+    ) -> Result<EffectOutcome> {
+        let Recorded { value, usage, records, checkpoint, extra } = recorded;
+        let outcome = EffectOutcome { value: Some(value), usage, extra, ..outcome };
+        batch.push(outcome.clone().into());
         batch.extend(records);
-        match self.options().pending_writes {
-            true => self.commit(batch).await?,
-            false => self.stage(batch).await?,
+        let mut core = self.shared.core.lock().await;
+        self.make_room(&mut core, &batch).await?;
+        core.stage(batch)?;
+        if let Some(checkpoint) = checkpoint {
+            self.stage_checkpoint_in(&mut core, checkpoint)?;
+        }
+        if self.options().pending_writes {
+            self.write(&mut core).await?;
         }
         // As it is on record: without secrets.
-        let recorded = self.read(|state| state.effect(&effect.id).and_then(|known| known.outcome.clone())).await;
-        Ok(Performed::Settled(recorded.unwrap_or(outcome)))
+        let on_record = core.state.effect(&outcome.effect).and_then(|known| known.outcome.clone());
+        Ok(on_record.unwrap_or(outcome))
     }
 
     /// The intent is on record, and on disk if it must be, and we are still the owner.

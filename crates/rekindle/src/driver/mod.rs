@@ -36,7 +36,7 @@ use tokio::sync::{Mutex, Notify};
 pub use budget::{Budget, Budgets, Spent};
 pub use checkpoint::NewCheckpoint;
 pub use drift::Fingerprint;
-pub use effect::{Attempt, Effect, Performed, Tried};
+pub use effect::{Attempt, Effect, Performed, Recorded, Tried};
 pub use frequency::{Frequency, Smart};
 pub use inbox::Inbox;
 pub use options::{OnWait, PersistFailure, ResumeOptions, RunOptions};

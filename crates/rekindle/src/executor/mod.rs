@@ -2,7 +2,12 @@
 //! stands is in the state, so the same code starts, resumes and takes over.
 
 pub mod agent;
+pub(crate) mod call;
+pub(crate) mod duration;
 pub mod flow;
+pub mod graph;
+pub mod plan;
+pub(crate) mod reference;
 
 use std::fmt;
 

@@ -151,17 +151,24 @@ struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     states: Vec<MiddlewareState>,
+    /// What the registers begin with.
+    prefix: String,
     /// State on record of middleware that is not there any more, kept as it is.
     pub(crate) unknown: Vec<String>,
 }
 
 impl Stack {
     /// The states on record.
-    pub(crate) fn load(middleware: &[std::sync::Arc<dyn Middleware>], state: &State) -> Result<Self> {
+    pub(crate) fn load(
+        middleware: &[std::sync::Arc<dyn Middleware>],
+        state: &State,
+        place: &crate::executor::agent::Scope,
+    ) -> Result<Self> {
+        let prefix = place.name(PREFIX);
         let mut states = Vec::new();
         for layer in middleware {
             let spec = layer.state();
-            let stored = state.register(&format!("{PREFIX}{}", layer.name()));
+            let stored = state.register(&format!("{prefix}{}", layer.name()));
             let stored: Option<Stored> = stored.map(Json::decode).transpose()?;
             // The state of a run ends with it.
             let value = match stored.filter(|_| spec.persistent && spec.scope != Scope::Run) {
@@ -182,9 +189,9 @@ impl Stack {
             states.push(MiddlewareState { value, changed: false });
         }
         let known = |name: &str| middleware.iter().any(|layer| layer.name() == name);
-        let registers = state.registers().filter_map(|(key, _)| key.as_str().strip_prefix(PREFIX));
+        let registers = state.registers().filter_map(|(key, _)| key.as_str().strip_prefix(&prefix));
         let unknown = registers.filter(|name| !known(name)).map(str::to_owned).collect();
-        Ok(Self { states, unknown })
+        Ok(Self { states, prefix, unknown })
     }
 
     /// The state of the layer with that number.
@@ -209,7 +216,7 @@ impl Stack {
             if !std::mem::take(&mut state.changed) || !spec.persistent {
                 continue;
             }
-            let key = register(&format!("{PREFIX}{}", layer.name()))?;
+            let key = register(&format!("{}{}", self.prefix, layer.name()))?;
             records.push(match &state.value {
                 Some(value) => {
                     let stored = Stored { version: spec.version, scope: spec.scope, value: value.clone() };

@@ -112,7 +112,7 @@ fn call_of(state: &State, effect: &EffectId) -> Result<ToolCall> {
     let last = state.log(&agent::messages()).last().map(Message::from_json).transpose()?;
     let last = last.filter(|message| message.role == Role::Assistant);
     for (number, call) in last.iter().flat_map(Message::calls).enumerate() {
-        if agent::call_effect(step, number, call)? == *effect {
+        if agent::call_effect(&agent::Scope::default(), step, number, call)? == *effect {
             return Ok(call.clone());
         }
     }

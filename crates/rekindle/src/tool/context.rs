@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Attempt, Driver, NewCheckpoint};
 use crate::event::LiveKind;
+use crate::memory::MemoryView;
 use crate::secret::Secret;
 
 /// What a tool is given beside its arguments. Cheap to clone.
@@ -22,12 +23,13 @@ struct Inner {
     call: String,
     attempt: Attempt,
     cancel: CancellationToken,
+    memory: MemoryView,
 }
 
 impl ToolContext {
-    pub(crate) fn new(driver: Driver, effect: EffectId, call: String, attempt: Attempt) -> Self {
+    pub(crate) fn new(driver: Driver, effect: EffectId, call: String, attempt: Attempt, memory: MemoryView) -> Self {
         let cancel = attempt.cancel.child_token();
-        Self { inner: Arc::new(Inner { driver, effect, call, attempt, cancel }) }
+        Self { inner: Arc::new(Inner { driver, effect, call, attempt, cancel, memory }) }
     }
 
     /// The session.
@@ -76,9 +78,10 @@ impl ToolContext {
         self.inner.cancel.is_cancelled()
     }
 
-    /// A key of the session's memory.
-    pub async fn memory(&self, key: &str) -> Option<Json> {
-        self.inner.driver.memory(key).await
+    /// A key of the session's memory. Inside a graph, an error if the node does not declare that
+    /// it reads it.
+    pub async fn memory(&self, key: &str) -> Result<Option<Json>> {
+        self.inner.driver.read(|state| self.inner.memory.read(state, key)).await
     }
 
     /// The value of a secret that was given by reference.

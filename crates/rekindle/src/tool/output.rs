@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rekindle_core::Json;
+use rekindle_core::record::Usage;
 use serde::Serialize;
 
 use crate::wait::WaitSpec;
@@ -13,6 +14,7 @@ pub struct ToolOutput {
     pub(crate) reply: Reply,
     pub(crate) terminate: Option<String>,
     pub(crate) remember: Vec<(String, Json)>,
+    pub(crate) usage: Usage,
 }
 
 /// How a call ends.
@@ -29,19 +31,19 @@ pub(crate) enum Reply {
 impl ToolOutput {
     /// Any JSON.
     pub fn json(value: Json) -> Self {
-        Self { reply: Reply::Value(value), terminate: None, remember: Vec::new() }
+        Self { reply: Reply::Value(value), terminate: None, remember: Vec::new(), usage: Usage::default() }
     }
 
     /// Waits for a person, a signal or a time; the answer is the result of the call. The wait
     /// outlives the process.
     pub fn wait(spec: WaitSpec) -> Self {
-        Self { reply: Reply::Wait(Box::new(spec)), terminate: None, remember: Vec::new() }
+        Self { reply: Reply::Wait(Box::new(spec)), terminate: None, remember: Vec::new(), usage: Usage::default() }
     }
 
     /// The call cannot end before something else does: the run stops and waits, and the call is
     /// made again when it is resumed. For tools that drive other durable work.
     pub fn suspend(reason: impl Into<String>) -> Self {
-        Self { reply: Reply::Suspend(reason.into()), terminate: None, remember: Vec::new() }
+        Self { reply: Reply::Suspend(reason.into()), terminate: None, remember: Vec::new(), usage: Usage::default() }
     }
 
     /// Ends the turn after this call.
@@ -55,6 +57,13 @@ impl ToolOutput {
     #[must_use]
     pub fn and_remember(mut self, key: impl Into<String>, value: Json) -> Self {
         self.remember.push((key.into(), value));
+        self
+    }
+
+    /// What the call used, beside time: it counts towards the budgets of the run.
+    #[must_use]
+    pub fn and_used(mut self, usage: Usage) -> Self {
+        self.usage = usage;
         self
     }
 }

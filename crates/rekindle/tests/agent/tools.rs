@@ -253,7 +253,7 @@ async fn memory_is_set_by_tools_and_people_and_read_by_tools() {
         Ok::<_, ToolError>(ToolOutput::json(Json::null()).and_remember("colour", Json::from(of.what.as_str())))
     });
     let recall =
-        tool("recall", "Recalls.", async |call: ToolContext, of: Of| Ok::<_, ToolError>(call.memory(&of.what).await));
+        tool("recall", "Recalls.", async |call: ToolContext, of: Of| Ok::<_, ToolError>(call.memory(&of.what).await?));
     let script = Script::new("m")
         .call("remember", of("blue"))
         .call("recall", of("colour"))

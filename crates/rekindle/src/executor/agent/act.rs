@@ -2,16 +2,16 @@
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use rekindle_core::record::{CheckpointType, LogAppendOutcomes, OutcomeStatus};
-use rekindle_core::{EffectId, Json, Result};
+use rekindle_core::record::{LogAppendOutcomes, OutcomeStatus};
+use rekindle_core::{EffectId, Result};
 use serde_json::Value;
 
-use super::call::{Job, Made};
-use super::plan::{Decision, Ready};
-use super::state::{Phase, messages};
+use super::plan::Decision;
+use super::state::Phase;
 use super::step_failed;
 use super::turn::{Turn, call_effect, close_call};
-use crate::driver::{Known, NewCheckpoint, Performed, Stop};
+use crate::driver::{Performed, Stop};
+use crate::executor::call::{Made, Next, Ready};
 use crate::message::{Message, ToolCall};
 
 /// What came of the calls.
@@ -21,16 +21,6 @@ pub(super) enum Acted {
     /// The run is to stop.
     Interrupted,
     /// Some wait for somebody.
-    Waits(String),
-}
-
-/// What is to be done with one call now.
-pub(super) enum Next {
-    /// It ended.
-    Settled,
-    /// It is made now.
-    Make(Box<Ready>),
-    /// It waits for somebody.
     Waits(String),
 }
 
@@ -44,7 +34,7 @@ impl Turn<'_> {
         let effects: Vec<EffectId> = calls
             .iter()
             .enumerate()
-            .map(|(number, call)| call_effect(self.at.step, number, call))
+            .map(|(number, call)| call_effect(&self.place.scope, self.at.step, number, call))
             .collect::<Result<_>>()?;
         let mut waits = None;
         for stage in self.stages(&calls).into_iter().filter(|_| !interrupted) {
@@ -94,7 +84,7 @@ impl Turn<'_> {
                 Next::Waits(what) => drop(waits.get_or_insert(what)),
                 Next::Make(ready) => {
                     self.mark_risky(&ready).await?;
-                    jobs.push(self.job(*ready).run());
+                    jobs.push(self.caller.job(*ready).run());
                 }
             }
         }
@@ -105,9 +95,9 @@ impl Turn<'_> {
                 Ok(Performed::Settled(_)) => {}
                 Ok(Performed::Open(what)) => drop(waits.get_or_insert(what)),
                 Ok(Performed::InDoubt(_)) if self.driver.is_stopping() => {}
-                Ok(Performed::InDoubt(why)) => match self.doubt(&ready, &why).await {
+                Ok(Performed::InDoubt(why)) => match self.caller.doubt(&ready, &why).await {
                     Ok(Next::Waits(what)) => drop(waits.get_or_insert(what)),
-                    Ok(Next::Make(ready)) => jobs.push(self.job(*ready).run()),
+                    Ok(Next::Make(ready)) => jobs.push(self.caller.job(*ready).run()),
                     Ok(Next::Settled) => {}
                     // The others may still end well: what they did must be on record.
                     Err(error) => drop(failure.get_or_insert(error)),
@@ -118,51 +108,30 @@ impl Turn<'_> {
         failure.map_or(Ok(waits), Err)
     }
 
-    pub(super) fn job<'j>(&self, ready: Ready) -> Job<'j>
-    where
-        Self: 'j,
-    {
-        Job::new(self.agent, self.driver, std::sync::Arc::clone(&self.parallel), ready)
-    }
-
     /// What is to be done with a call now, by what is on record for it.
     async fn next(&mut self, effect: &EffectId, call: &ToolCall) -> Result<Next> {
         if let Some(ready) = self.ready.remove(effect) {
             return match ready.approval.clone() {
-                Some(approval) => self.ask_approval(&ready, &approval).await,
+                Some(approval) => {
+                    self.driver.stage(self.stack.changes(&self.agent.middleware)?).await?;
+                    self.caller.ask_approval(&ready, &approval).await
+                }
                 None => Ok(Next::Make(Box::new(ready))),
             };
         }
-        if let Some(wait) = self.driver.wait_of(effect).await {
-            return self.answered_wait(effect, call, &wait).await;
-        }
         let settled = self.driver.read(|state| state.effect(effect).is_some_and(|effect| effect.is_settled())).await;
         let Some(ready) = self.known_call(effect, call, settled).await? else { return Ok(Next::Settled) };
-        match self.driver.known(&ready.effect).await? {
-            Known::Settled(_) => Ok(Next::Settled),
-            Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
-            Known::NotDone(intent) => Ok(Next::Make(Box::new(as_made(ready, intent.arguments)))),
-            Known::InDoubt(intent) => {
-                let ready = as_made(ready, intent.arguments);
-                self.doubt(&ready, "its process died while the call was under way").await
-            }
-            Known::New => match ready.approval.clone() {
-                Some(approval) => self.ask_approval(&ready, &approval).await,
-                None => Ok(Next::Make(Box::new(ready))),
-            },
-        }
+        self.driver.stage(self.stack.changes(&self.agent.middleware)?).await?;
+        self.caller.next(ready).await
     }
 
     /// The call with everything that is needed to make it; nothing if it ended without that. A
     /// call on record is made as it was decided then, so nobody is asked again.
     async fn known_call(&mut self, id: &EffectId, call: &ToolCall, settled: bool) -> Result<Option<Ready>> {
         let on_record = self.driver.read(|state| state.effect(id).is_some()).await;
-        if on_record {
+        if on_record || self.driver.wait_of(id).await.is_some() {
             return match self.agent.toolbox.get(&call.name).cloned() {
-                Some(entry) => {
-                    let effect = self.call_effect_of(id.clone(), &entry, call, call);
-                    Ok(Some(Ready { entry, effect, call: call.clone(), approval: None }))
-                }
+                Some(entry) => Ok(Some(self.ready_call(id.clone(), entry, call, call.clone()))),
                 None if settled => Ok(None),
                 None => Err(step_failed(format!("the tool `{}` of an unfinished call is gone", call.name))
                     .hint("bring the tool back, or cancel the run")),
@@ -172,8 +141,8 @@ impl Turn<'_> {
             && let Some(entry) = self.agent.toolbox.get(&call.name).cloned()
         {
             let made = ToolCall { arguments: decided.arguments, ..call.clone() };
-            let effect = self.call_effect_of(id.clone(), &entry, call, &made);
-            return Ok(Some(Ready { entry, effect, call: made, approval: decided.approval }));
+            let ready = self.ready_call(id.clone(), entry, call, made);
+            return Ok(Some(Ready { approval: decided.approval, ..ready }));
         }
         match self.decide(id, call).await? {
             Decision::Make(ready) => Ok(Some(*ready)),
@@ -200,7 +169,7 @@ impl Turn<'_> {
         let stop = self.driver.stopping();
         let lost = self.driver.control().lost().is_some();
         let by_message = stop.is_none() && !lost && (before || self.driver.step_token().is_cancelled());
-        if !by_message && stop != Some(Stop::Interrupt) {
+        if self.place.is_node() || !by_message && stop != Some(Stop::Interrupt) {
             return Ok(false);
         }
         let journal = self.driver.engine().journal();
@@ -227,15 +196,15 @@ impl Turn<'_> {
         self.at.step += 1;
         self.at.iteration += 1;
         self.ready.clear();
-        self.doubts.clear();
-        let mut records = vec![LogAppendOutcomes::new(messages(), effects).into(), self.at.record()?];
+        self.caller.forget_doubts();
+        let scope = &self.place.scope;
+        let mut records = vec![LogAppendOutcomes::new(scope.messages()?, effects).into(), self.at.record(scope)?];
         records.extend(self.forget_decided()?);
         self.driver.stage(records).await?;
         let grown = self.driver.take_growth().await;
-        if self.driver.options().checkpoints.marks_step(step, self.step_began.elapsed(), grown) {
+        if self.place.checkpoints.marks_step(step, self.step_began.elapsed(), grown) {
             let description = format!("iteration {} of turn {}", self.at.iteration - 1, self.at.turn);
-            let checkpoint = NewCheckpoint::auto(CheckpointType::Iteration, step, description);
-            self.driver.stage_checkpoint(checkpoint).await?;
+            self.driver.stage_checkpoint(self.place.iteration(step, description)).await?;
         }
         if let Some(reason) = terminate {
             self.mark_turn(&reason);
@@ -249,15 +218,6 @@ impl Turn<'_> {
         }
         Ok(())
     }
-}
-
-/// The call as it was made: middleware or a person may have changed the arguments.
-fn as_made(mut ready: Ready, arguments: Option<Json>) -> Ready {
-    if let Some(arguments) = arguments {
-        ready.call.arguments = arguments.clone();
-        ready.effect.arguments = Some(arguments);
-    }
-    ready
 }
 
 /// Whether all calls failed, and why one of them ended the turn.

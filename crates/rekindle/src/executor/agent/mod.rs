@@ -3,14 +3,13 @@
 mod act;
 mod asking;
 mod builder;
-mod call;
 mod child;
+mod place;
 mod plan;
 mod state;
 mod think;
 mod toolbox;
 mod turn;
-mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +30,8 @@ use crate::tool::Retries;
 
 pub use builder::AgentBuilder;
 pub use child::SubAgent;
-pub(crate) use state::{LoopState, Phase, check_register, messages};
+pub(crate) use place::Place;
+pub(crate) use state::{LoopState, Phase, Scope, check_register, messages};
 use toolbox::Toolbox;
 use turn::Turn;
 pub(crate) use turn::{call_effect, closing};
@@ -178,9 +178,8 @@ impl Executor for Inner {
         for layer in &self.middleware {
             print = print.with(format!("middleware {}", layer.name()), layer.state().version.to_string());
         }
-        for (spec, policy) in self.toolbox.specs() {
-            let text = serde_json::to_string(spec).unwrap_or_default();
-            print = print.with_hash_of(format!("tool {}", spec.name), format!("{text}{policy}").as_bytes());
+        for (name, text) in self.toolbox.prints() {
+            print = print.with_hash_of(format!("tool {name}"), text.as_bytes());
         }
         print
     }
@@ -208,7 +207,8 @@ impl Executor for Inner {
     }
 
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
-        let mut turn = Turn::load(self, driver).await?;
+        let place = Place::session(driver.options().checkpoints.clone());
+        let mut turn = Turn::load(self, driver, place).await?;
         match input {
             Input::NewTurn(messages) => turn.begin(messages).await?,
             Input::Resume => turn.recover().await?,

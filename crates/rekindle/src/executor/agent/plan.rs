@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rekindle_core::record::{
-    CheckpointType, EffectIntent, EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus, RegisterSet, RegisterUnset,
+    EffectIntent, EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus, RegisterSet, RegisterUnset,
 };
 use rekindle_core::{EffectId, Json, Record, Result};
 use serde::{Deserialize, Serialize};
 
 use super::state::{DECIDED, GROUPS};
-use super::toolbox::Entry;
 use super::turn::{Turn, call_effect, call_hash};
-use crate::driver::{Effect, NewCheckpoint, register};
+use crate::executor::call::{Entry, Ready};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::middleware::Gate;
 use crate::tool::Approval;
@@ -26,17 +25,6 @@ pub(super) struct CallPlan {
     pub(super) intended: Vec<EffectId>,
     /// A call that was made too often in a row.
     pub(super) repeated: Option<(String, u32)>,
-}
-
-/// A call that passed every check.
-#[derive(Clone, Debug)]
-pub(super) struct Ready {
-    pub(super) entry: Arc<Entry>,
-    pub(super) effect: Effect,
-    /// As it is made: middleware or a person may have changed the arguments.
-    pub(super) call: ToolCall,
-    /// Somebody must agree first.
-    pub(super) approval: Option<Approval>,
 }
 
 /// What middleware decided about a call, as it is stored.
@@ -70,7 +58,7 @@ impl Turn<'_> {
                 plan.repeated = Some((call.name.clone(), times));
             }
         }
-        plan.records.push(self.breaker.record()?);
+        plan.records.push(self.breaker.record(&self.place.scope)?);
         if plan.repeated.is_some() {
             return Ok(plan);
         }
@@ -78,7 +66,7 @@ impl Turn<'_> {
         let holds = self.driver.is_stopping() || self.driver.check_asked().await.is_err();
         let mut sequential = holds;
         for (number, call) in calls.iter().enumerate() {
-            let effect = call_effect(self.at.step, number, call)?;
+            let effect = call_effect(&self.place.scope, self.at.step, number, call)?;
             match self.decide(&effect, call).await? {
                 Decision::Settle(result, records) => {
                     plan.records.extend(self.settled(&effect, call, result)?);
@@ -114,26 +102,26 @@ impl Turn<'_> {
             return Ok(Vec::new());
         }
         self.has_decided = true;
-        Ok(vec![RegisterSet::new(register(DECIDED)?, Json::of(&decided)?).into()])
+        Ok(vec![RegisterSet::new(self.place.scope.register(DECIDED)?, Json::of(&decided)?).into()])
     }
 
     /// What was decided about a call before a crash.
     pub(super) async fn decided_before(&self, effect: &EffectId) -> Result<Option<Decided>> {
-        let decided = self.driver.register::<BTreeMap<EffectId, Decided>>(DECIDED).await?;
+        let decided = self.driver.register::<BTreeMap<EffectId, Decided>>(&self.place.scope.name(DECIDED)).await?;
         Ok(decided.and_then(|mut decided| decided.remove(effect)))
     }
 
     /// The step is over, and what was decided for it.
     pub(super) fn forget_decided(&mut self) -> Result<Option<Record>> {
         match std::mem::take(&mut self.has_decided) {
-            true => Ok(Some(RegisterUnset::new(register(DECIDED)?).into())),
+            true => Ok(Some(RegisterUnset::new(self.place.scope.register(DECIDED)?).into())),
             false => Ok(None),
         }
     }
 
     fn starts_at_once(&self, ready: &Ready, calls: usize) -> bool {
         let unlimited = ready.entry.permits.is_none() && calls <= self.agent.parallel;
-        let risky = ready.entry.tool.options().risky && self.driver.options().checkpoints.marks_risky();
+        let risky = ready.entry.tool.options().risky && self.place.checkpoints.marks_risky();
         unlimited && !risky && ready.approval.is_none() && self.driver.options().pending_writes
     }
 
@@ -162,8 +150,8 @@ impl Turn<'_> {
         if let Err(faults) = entry.schema.faults(&made.arguments) {
             return refuse(format!("the arguments do not fit the tool's schema: {faults}"));
         }
-        let effect = self.call_effect_of(effect.clone(), &entry, call, &made);
-        Ok(Decision::Make(Box::new(Ready { entry, effect, call: made, approval })))
+        let ready = self.ready_call(effect.clone(), entry, call, made);
+        Ok(Decision::Make(Box::new(Ready { approval, ..ready })))
     }
 
     fn unknown_tool(&self, name: &str) -> String {
@@ -173,26 +161,13 @@ impl Turn<'_> {
         format!("there is no tool `{short}`; there are: {}", names.join(", "))
     }
 
-    /// The effect a call is on record as. It is recognised by the arguments the model gave.
-    pub(super) fn call_effect_of(&self, id: EffectId, entry: &Entry, call: &ToolCall, made: &ToolCall) -> Effect {
-        let options = entry.tool.options();
-        let key = self.driver.idempotency_key(&id);
-        let child = entry.tool.child(self.driver.session(), &key);
-        Effect {
-            id,
-            kind: if child.is_some() { EffectKind::Child } else { EffectKind::Tool },
-            name: call.name.clone(),
-            version: entry.tool.spec().version.clone(),
-            hash: call_hash(call),
-            arguments: (made.arguments != call.arguments).then(|| made.arguments.clone()),
-            policy: options.policy(),
-            step: Some(self.at.step.to_string()),
-            child,
-            retries: options.retries.clone(),
-            settles_when_exhausted: true,
-            key_of: None,
-            alongside: Vec::new(),
-        }
+    /// A call that can be made as `made`. It is recognised by the arguments the model gave.
+    pub(super) fn ready_call(&self, id: EffectId, entry: Arc<Entry>, call: &ToolCall, made: ToolCall) -> Ready {
+        let changed = (made.arguments != call.arguments).then(|| made.arguments.clone());
+        let mut ready = Ready::new(self.driver, id, entry, made, call_hash(call));
+        ready.effect.arguments = changed;
+        ready.effect.step = Some(self.at.step.to_string());
+        ready
     }
 
     fn open_group(&mut self, call: &ToolCall) -> Result<Decision> {
@@ -201,7 +176,7 @@ impl Turn<'_> {
         }
         let names: Vec<_> = self.agent.toolbox.in_group(&call.name).collect();
         let result = ToolResult::new(call, Json::of(&serde_json::json!({ "opened": names }))?);
-        let record = RegisterSet::new(register(GROUPS)?, Json::of(&self.groups)?);
+        let record = RegisterSet::new(self.place.scope.register(GROUPS)?, Json::of(&self.groups)?);
         Ok(Decision::Settle(result, vec![record.into()]))
     }
 
@@ -224,10 +199,9 @@ impl Turn<'_> {
 
     /// Marks the moment before a risky call, if that is wanted.
     pub(super) async fn mark_risky(&self, ready: &Ready) -> Result<()> {
-        if ready.entry.tool.options().risky && self.driver.options().checkpoints.marks_risky() {
+        if ready.entry.tool.options().risky && self.place.checkpoints.marks_risky() {
             let description = format!("before the risky call of `{}`", ready.call.name);
-            let checkpoint = NewCheckpoint::auto(CheckpointType::Iteration, self.at.step, description);
-            self.driver.checkpoint(checkpoint).await?;
+            self.driver.checkpoint(self.place.iteration(self.at.step, description)).await?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use rekindle_core::record::RegisterSet;
-use rekindle_core::{Hash, Json, LogName, Record, Result, State};
+use rekindle_core::{EffectId, Hash, Json, LogName, Record, RegisterKey, Result, State};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::register;
@@ -22,6 +22,46 @@ pub(super) const BREAKER: &str = "breaker";
 pub(super) const SUMMARY: &str = "summary";
 /// The register of what the provider has of the conversation.
 pub(super) const CURSOR: &str = "cursor";
+
+/// Under which names a loop keeps its state: the session's own, or those of a node of a graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope(Option<String>);
+
+impl Scope {
+    /// The names of a node.
+    pub(crate) fn node(name: impl Into<String>) -> Self {
+        Self(Some(name.into()))
+    }
+
+    /// The name of a register.
+    pub(crate) fn name(&self, register: &str) -> String {
+        match &self.0 {
+            None => register.to_owned(),
+            Some(node) => format!("node/{node}/{register}"),
+        }
+    }
+
+    /// A register.
+    pub(crate) fn register(&self, name: &str) -> Result<RegisterKey> {
+        register(&self.name(name))
+    }
+
+    /// The log of the conversation.
+    pub(crate) fn messages(&self) -> Result<LogName> {
+        match &self.0 {
+            None => Ok(messages()),
+            Some(node) => LogName::new(format!("messages/{node}")),
+        }
+    }
+
+    /// An effect of the loop.
+    pub(crate) fn effect(&self, id: String) -> Result<EffectId> {
+        match &self.0 {
+            None => EffectId::new(id),
+            Some(node) => EffectId::new(format!("{node}:{id}")),
+        }
+    }
+}
 
 /// The log of the conversation.
 pub(crate) fn messages() -> LogName {
@@ -69,14 +109,19 @@ pub(crate) struct LoopState {
 }
 
 impl LoopState {
-    /// As the state says.
+    /// As the state of a session says.
     pub(crate) fn load(state: &State) -> Result<Self> {
-        Ok(state.register(LOOP).map(Json::decode).transpose()?.unwrap_or_default())
+        Self::load_in(state, &Scope::default())
+    }
+
+    /// As the state says.
+    pub(crate) fn load_in(state: &State, scope: &Scope) -> Result<Self> {
+        Ok(state.register(&scope.name(LOOP)).map(Json::decode).transpose()?.unwrap_or_default())
     }
 
     /// The record that says so.
-    pub(crate) fn record(&self) -> Result<Record> {
-        Ok(RegisterSet::new(register(LOOP)?, Json::of(self)?).into())
+    pub(crate) fn record(&self, scope: &Scope) -> Result<Record> {
+        Ok(RegisterSet::new(scope.register(LOOP)?, Json::of(self)?).into())
     }
 }
 
@@ -99,8 +144,8 @@ pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
 pub(super) struct Breaker(BTreeMap<String, (Hash, u32)>);
 
 impl Breaker {
-    pub(super) fn load(state: &State) -> Result<Self> {
-        Ok(state.register(BREAKER).map(Json::decode).transpose()?.unwrap_or_default())
+    pub(super) fn load(state: &State, scope: &Scope) -> Result<Self> {
+        Ok(state.register(&scope.name(BREAKER)).map(Json::decode).transpose()?.unwrap_or_default())
     }
 
     /// Takes note of a call: how often in a row the same one was made.
@@ -114,8 +159,8 @@ impl Breaker {
         entry.1
     }
 
-    pub(super) fn record(&self) -> Result<Record> {
-        Ok(RegisterSet::new(register(BREAKER)?, Json::of(self)?).into())
+    pub(super) fn record(&self, scope: &Scope) -> Result<Record> {
+        Ok(RegisterSet::new(scope.register(BREAKER)?, Json::of(self)?).into())
     }
 }
 

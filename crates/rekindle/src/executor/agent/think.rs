@@ -6,9 +6,9 @@ use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, LogAppend,
 use rekindle_core::{EffectId, Error, ErrorKind, Hash, Json, Record, Result, State};
 
 use super::asking::Asking;
-use super::state::{CURSOR, Phase, SUMMARY, messages};
+use super::state::{CURSOR, Phase, SUMMARY};
 use super::turn::{Turn, close_calls, model_effect};
-use crate::driver::{Effect, Spent, check_value, register};
+use crate::driver::{Effect, Spent, check_value};
 use crate::message::Message;
 use crate::middleware::Verdict;
 use crate::model::{Answer, Model, ModelRequest};
@@ -40,7 +40,7 @@ impl Turn<'_> {
         self.step_began = Instant::now();
         self.driver.begin_step();
         let Some((view, previous)) = self.view().await? else { return Ok(Thought::Interrupted) };
-        let effect = self.model_effect(model_effect(self.at.step)?, self.agent.model.as_ref());
+        let effect = self.model_effect(model_effect(&self.place.scope, self.at.step)?, self.agent.model.as_ref());
         let partial = match self.agent.model.capabilities().continues_partial {
             true => Some(self.partial(&effect.id).await).filter(|text| !text.is_empty()),
             false => None,
@@ -137,10 +137,11 @@ impl Turn<'_> {
             let known = state.effect(&effect)?;
             known.is_settled().then(|| known.outcome.as_ref()?.value.clone()).flatten()
         });
-        let into_log = |effect| LogAppendOutcomes::new(messages(), vec![effect]).into();
+        let log = self.place.scope.messages()?;
+        let into_log = |effect| LogAppendOutcomes::new(log.clone(), vec![effect]).into();
         Ok(match known.await {
             Some(value) if value == stored => vec![into_log(effect)],
-            Some(_) => vec![LogAppend::new(messages(), vec![stored]).into()],
+            Some(_) => vec![LogAppend::new(log, vec![stored]).into()],
             None => {
                 outcome.value = Some(stored);
                 vec![outcome.into(), into_log(effect)]
@@ -171,12 +172,13 @@ impl Turn<'_> {
             (Some(reason), _) => {
                 let why = format!("the turn ended first: {reason}");
                 let journal = self.driver.engine().journal();
-                followed.records = close_calls(&State::default(), journal, self.at.step, message, &why)?;
+                followed.records =
+                    close_calls(&State::default(), journal, &self.place.scope, self.at.step, message, &why)?;
             }
         }
         self.at.phase = if ended.is_some() { Phase::Idle } else { Phase::Act };
         self.at.ended.clone_from(&ended);
-        followed.records.push(self.at.record()?);
+        followed.records.push(self.at.record(&self.place.scope)?);
         followed.records.extend(self.stack.changes(&self.agent.middleware)?);
         followed.ended = ended;
         Ok(followed)
@@ -185,7 +187,8 @@ impl Turn<'_> {
     /// What is sent: what the provider lacks, or what the reduction leaves of the history. Nothing
     /// if the run is to stop before that is known.
     async fn view(&mut self) -> Result<Option<(View, Option<String>)>> {
-        let history = self.driver.read(|state| state.shared_log(&messages())).await;
+        let log = self.place.scope.messages()?;
+        let history = self.driver.read(|state| state.shared_log(&log)).await;
         self.index.update(&history)?;
         if self.agent.model.capabilities().keeps_history
             && let Some(cursor) = &self.cursor
@@ -200,7 +203,7 @@ impl Turn<'_> {
                     let prefix = self.index.prefix_hash(&history, through);
                     let Some(text) = self.summarise(through, prefix, request).await? else { return Ok(None) };
                     let summary = Summary::new(&mut self.index, &history, through, text);
-                    let record = RegisterSet::new(register(SUMMARY)?, Json::of(&summary)?);
+                    let record = RegisterSet::new(self.place.scope.register(SUMMARY)?, Json::of(&summary)?);
                     self.driver.commit(vec![record.into()]).await?;
                     self.summary = Some(summary);
                 }
@@ -213,7 +216,7 @@ impl Turn<'_> {
         let Reduction::Summarise(how) = &self.agent.reduction else { return Ok(None) };
         let model = how.model.clone().unwrap_or_else(|| std::sync::Arc::clone(&self.agent.model));
         // Of exactly these messages: after an edit it is another summary.
-        let id = EffectId::new(format!("summary{}.{through}.{}", self.at.step, prefix.short()))?;
+        let id = self.place.scope.effect(format!("summary{}.{through}.{}", self.at.step, prefix.short()))?;
         let effect = self.model_effect(id, model.as_ref());
         let request = ModelRequest {
             system: None,
@@ -237,10 +240,11 @@ impl Turn<'_> {
     }
 
     async fn move_cursor(&mut self, id: rekindle_core::MessageId, response: String) -> Result<()> {
-        let history = self.driver.read(|state| state.shared_log(&messages())).await;
+        let log = self.place.scope.messages()?;
+        let history = self.driver.read(|state| state.shared_log(&log)).await;
         self.index.update(&history)?;
         let cursor = ProviderCursor::after(&mut self.index, &history, id, response);
-        let record = RegisterSet::new(register(CURSOR)?, Json::of(&cursor)?);
+        let record = RegisterSet::new(self.place.scope.register(CURSOR)?, Json::of(&cursor)?);
         self.cursor = Some(cursor);
         self.driver.stage(vec![record.into()]).await
     }

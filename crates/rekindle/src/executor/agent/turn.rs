@@ -9,16 +9,16 @@ use rekindle_core::record::{
     OutcomeStatus, RegisterUnset, RunOutcome,
 };
 use rekindle_core::{EffectId, Hash, Journal, Json, LogName, Record, Result, State};
-use tokio::sync::Semaphore;
 
 use super::act::Acted;
-use super::plan::Ready;
-use super::state::{BREAKER, Breaker, CURSOR, DECIDED, GROUPS, LoopState, Phase, SUMMARY, messages};
+use super::place::{MessageShape, Place};
+use super::state::{BREAKER, Breaker, CURSOR, DECIDED, GROUPS, LoopState, Phase, SUMMARY, Scope};
 use super::think::Thought;
 use super::{Inner, step_failed};
-use crate::driver::{Driver, End, Inbox, NewCheckpoint, OnWait, Stop, register};
+use crate::driver::{Budget, Driver, End, Inbox, NewCheckpoint, OnWait, Stop};
 use crate::event::LiveKind;
 use crate::executor::Executor as _;
+use crate::executor::call::{Caller, Ready};
 use crate::message::{Message, Role, ToolCall, ToolResult};
 use crate::middleware::{Stack, Verdict};
 use crate::reduction::{HistoryIndex, ProviderCursor, Summary};
@@ -27,6 +27,8 @@ use crate::reduction::{HistoryIndex, ProviderCursor, Summary};
 pub(super) struct Turn<'a> {
     pub(super) agent: &'a Inner,
     pub(super) driver: &'a Driver,
+    pub(super) place: Place,
+    pub(super) caller: Caller<'a>,
     pub(super) at: LoopState,
     pub(super) groups: Vec<String>,
     pub(super) breaker: Breaker,
@@ -36,14 +38,10 @@ pub(super) struct Turn<'a> {
     pub(super) cursor: Option<ProviderCursor>,
     /// Calls that passed every check and wait for nothing but their turn.
     pub(super) ready: HashMap<EffectId, Ready>,
-    /// How often a call was in doubt in this run.
-    pub(super) doubts: HashMap<EffectId, u32>,
     /// Whether the register of what was decided is set.
     pub(super) has_decided: bool,
     /// The mark of a turn that is over.
     pub(super) mark: Option<NewCheckpoint>,
-    /// How many calls run at once.
-    pub(super) parallel: Arc<Semaphore>,
     /// The last answer of the model.
     pub(super) answer: Option<Message>,
     pub(super) step_began: Instant,
@@ -51,25 +49,31 @@ pub(super) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// Where the state says the loop stands.
-    pub(super) async fn load(agent: &'a Inner, driver: &'a Driver) -> Result<Self> {
+    pub(super) async fn load(agent: &'a Inner, driver: &'a Driver, place: Place) -> Result<Self> {
+        let shape = Arc::new(MessageShape {
+            middleware: &agent.middleware,
+            memory: place.memory.clone(),
+            closes_interrupted: !place.is_node(),
+        });
         let loaded = driver.read(|state| {
-            let decode = |key| state.register(key);
+            let scope = place.scope.clone();
+            let decode = |key| state.register(&scope.name(key));
             let turn = Self {
                 agent,
                 driver,
-                at: LoopState::load(state)?,
+                caller: Caller::new(driver, shape, agent.parallel),
+                at: LoopState::load_in(state, &scope)?,
                 groups: decode(GROUPS).map(Json::decode).transpose()?.unwrap_or_default(),
-                breaker: Breaker::load(state)?,
-                stack: Stack::load(&agent.middleware, state)?,
+                breaker: Breaker::load(state, &scope)?,
+                stack: Stack::load(&agent.middleware, state, &scope)?,
                 index: HistoryIndex::default(),
                 summary: decode(SUMMARY).map(Json::decode).transpose()?,
                 cursor: decode(CURSOR).map(Json::decode).transpose()?,
                 ready: HashMap::new(),
-                doubts: HashMap::new(),
                 mark: None,
                 has_decided: decode(DECIDED).is_some(),
-                parallel: Arc::new(Semaphore::new(agent.parallel)),
-                answer: last_answer(state)?,
+                answer: last_answer(state, &scope)?,
+                place,
                 step_began: Instant::now(),
             };
             Ok::<_, rekindle_core::Error>(turn)
@@ -107,7 +111,9 @@ impl<'a> Turn<'a> {
                 terminated.get_or_insert(reason);
             }
         }
-        self.driver.begin_turn().await;
+        if !self.place.is_node() {
+            self.driver.begin_turn().await;
+        }
         if let Some(reason) = &terminated {
             self.at.phase = Phase::Idle;
             self.at.ended = Some(reason.clone());
@@ -121,14 +127,14 @@ impl<'a> Turn<'a> {
 
     async fn record_begin(&mut self, input: Vec<Message>) -> Result<()> {
         let mut records = self.log_records(input)?;
-        records.push(self.at.record()?);
+        records.push(self.at.record(&self.place.scope)?);
         if self.breaker != Breaker::default() {
             self.breaker = Breaker::default();
-            records.push(RegisterUnset::new(register(BREAKER)?).into());
+            records.push(RegisterUnset::new(self.place.scope.register(BREAKER)?).into());
         }
         records.extend(self.stack.changes(&self.agent.middleware)?);
         self.driver.stage(records).await?;
-        if self.driver.options().checkpoints.marks_input() {
+        if self.place.checkpoints.marks_input() && !self.place.is_node() {
             let checkpoint = NewCheckpoint {
                 source: CheckpointSource::Input,
                 ..NewCheckpoint::auto(CheckpointType::Turn, self.at.step, format!("input of turn {}", self.at.turn))
@@ -151,7 +157,7 @@ impl<'a> Turn<'a> {
             self.mark_turn(&reason);
         }
         if self.at.phase == Phase::Think {
-            let partial = self.partial(&model_effect(self.at.step)?).await;
+            let partial = self.partial(&model_effect(&self.place.scope, self.at.step)?).await;
             if !partial.is_empty() {
                 self.driver.say(|| LiveKind::PartialFound(partial));
             }
@@ -182,13 +188,16 @@ impl<'a> Turn<'a> {
                         self.steer().await?;
                     }
                     self.driver.check_budgets().await?;
+                    self.check_iterations()?;
                     match self.think().await? {
                         Thought::Answered | Thought::Interrupted => {}
                     }
                 }
                 Phase::Act => match self.act().await? {
                     Acted::Done | Acted::Interrupted => {}
-                    Acted::Waits(_) if self.driver.options().on_wait == OnWait::Hold => self.driver.hold().await?,
+                    Acted::Waits(_) if self.driver.options().on_wait == OnWait::Hold && !self.place.is_node() => {
+                        self.driver.hold().await?;
+                    }
                     Acted::Waits(reason) => {
                         self.driver.remind().await?;
                         return Ok(End::new(RunOutcome::Waiting, reason));
@@ -197,6 +206,17 @@ impl<'a> Turn<'a> {
                 Phase::Idle if self.has_inbox().await => self.begin(Vec::new()).await?,
                 Phase::Idle => return Ok(self.end()),
             }
+        }
+    }
+
+    /// Inside a node, the agent's own limit counts for each visit; all else is the graph's.
+    fn check_iterations(&self) -> Result<()> {
+        let limit = self.agent.options.budgets.limit(Budget::Iterations).filter(|_| self.place.is_node());
+        match limit {
+            Some(limit) if self.at.iteration > limit => {
+                Err(step_failed(format!("agent `{}` has used all {limit} iterations of its visit", self.agent.name)))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -210,7 +230,8 @@ impl<'a> Turn<'a> {
             return Ok(End::new(RunOutcome::Paused, reason));
         }
         let journal = self.driver.engine().journal();
-        let records = self.driver.read(|state| closing(state, journal, "the run was cancelled")).await?;
+        let scope = &self.place.scope;
+        let records = self.driver.read(|state| closing_in(state, journal, scope, "the run was cancelled")).await?;
         self.driver.stage(records).await?;
         Ok(End::new(RunOutcome::Cancelled, reason))
     }
@@ -220,7 +241,7 @@ impl<'a> Turn<'a> {
         self.at.phase = Phase::Idle;
         let reason = reason.into();
         self.at.ended = Some(reason.clone());
-        self.driver.stage(vec![self.at.record()?]).await?;
+        self.driver.stage(vec![self.at.record(&self.place.scope)?]).await?;
         self.mark_turn(&reason);
         Ok(())
     }
@@ -228,7 +249,7 @@ impl<'a> Turn<'a> {
     /// The end of a turn is to be marked: behind the end of its run or, if the run goes on, before
     /// its next turn.
     pub(super) fn mark_turn(&mut self, reason: &str) {
-        if self.driver.options().checkpoints.marks_turn() {
+        if self.place.checkpoints.marks_turn() && !self.place.is_node() {
             let description = format!("turn {} ended: {reason}", self.at.turn);
             self.mark = Some(NewCheckpoint::auto(CheckpointType::Turn, self.at.step, description));
         }
@@ -242,7 +263,7 @@ impl<'a> Turn<'a> {
                 return Ok(());
             }
             let mut records = self.log_records(steered)?;
-            records.push(self.at.record()?);
+            records.push(self.at.record(&self.place.scope)?);
             self.driver.commit(records).await?;
         }
     }
@@ -250,24 +271,28 @@ impl<'a> Turn<'a> {
     /// The records that put messages into the conversation.
     fn log_records(&self, said: Vec<Message>) -> Result<Vec<Record>> {
         let (ids, now) = (self.driver.engine().journal().ids(), self.driver.now());
+        let log = self.place.scope.messages()?;
         let append =
-            |message: Message| Ok(LogAppend::new(messages(), vec![message.with_id(ids, now).to_json()?]).into());
+            |message: Message| Ok(LogAppend::new(log.clone(), vec![message.with_id(ids, now).to_json()?]).into());
         said.into_iter().map(append).collect()
     }
 
     /// Whether the answer of this step is on record, although what followed from it failed.
     async fn has_kept_answer(&self) -> Result<bool> {
-        let effect = model_effect(self.at.step)?;
+        let effect = model_effect(&self.place.scope, self.at.step)?;
         Ok(self.driver.read(|state| state.effect(&effect).is_some_and(|known| known.is_settled())).await)
     }
 
     /// Whether a message waits for a turn. One that was to steer a turn that is over is one too.
     async fn has_inbox(&self) -> bool {
-        self.driver.read(|state| self.agent.has_queued(state)).await
+        !self.place.is_node() && self.driver.read(|state| self.agent.has_queued(state)).await
     }
 
     /// Messages for the next model call; taken once the caller has recorded where the loop stands.
     async fn take_steered(&mut self) -> Result<Vec<Message>> {
+        if self.place.is_node() {
+            return Ok(Vec::new());
+        }
         let taken = self.at.steered;
         let most = self.driver.limits().batch_bytes / 4;
         let new = self.driver.read(|state| inbox_log(state, Inbox::STEER, taken, most)).await?;
@@ -302,20 +327,20 @@ fn inbox_log(state: &State, log: &str, taken: usize, most: usize) -> Result<Vec<
     fit.map(Message::from_json).collect()
 }
 
-fn last_answer(state: &State) -> Result<Option<Message>> {
-    let last = state.log(&messages()).last().map(Message::from_json).transpose()?;
+fn last_answer(state: &State, scope: &Scope) -> Result<Option<Message>> {
+    let last = state.log(&scope.messages()?).last().map(Message::from_json).transpose()?;
     Ok(last.filter(|message| message.role == Role::Assistant))
 }
 
 /// The effect of the model call of a step.
-pub(super) fn model_effect(step: u64) -> Result<EffectId> {
-    EffectId::new(format!("m{step}"))
+pub(super) fn model_effect(scope: &Scope, step: u64) -> Result<EffectId> {
+    scope.effect(format!("m{step}"))
 }
 
 /// The effect of a call: its step and number make it unique, whatever id the provider gave it.
-pub(crate) fn call_effect(step: u64, number: usize, call: &ToolCall) -> Result<EffectId> {
-    let named = EffectId::new(format!("t{step}.{number}.{}", call.id));
-    named.or_else(|_| EffectId::new(format!("t{step}.{number}")))
+pub(crate) fn call_effect(scope: &Scope, step: u64, number: usize, call: &ToolCall) -> Result<EffectId> {
+    let named = scope.effect(format!("t{step}.{number}.{}", call.id));
+    named.or_else(|_| scope.effect(format!("t{step}.{number}")))
 }
 
 /// The hash by which a call is recognised.
@@ -326,23 +351,28 @@ pub(super) fn call_hash(call: &ToolCall) -> Hash {
 
 /// The records that close what a turn left open, so that no open call stays in the conversation.
 pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
-    let mut at = LoopState::load(state)?;
+    closing_in(state, journal, &Scope::default(), why)
+}
+
+/// The same for a loop that keeps its state there.
+pub(crate) fn closing_in(state: &State, journal: &Journal, scope: &Scope, why: &str) -> Result<Vec<Record>> {
+    let mut at = LoopState::load_in(state, scope)?;
     let mut records = Vec::new();
     if at.phase == Phase::Idle {
         return Ok(records);
     }
-    if let Some(open) = state.effect(&model_effect(at.step)?).filter(|effect| !effect.is_settled()) {
+    if let Some(open) = state.effect(&model_effect(scope, at.step)?).filter(|effect| !effect.is_settled()) {
         records.push(cancelled(&open.intent.effect, open.intent.attempt, None, why).into());
     }
-    if let Some(answer) = last_answer(state)?.filter(|_| at.phase == Phase::Act) {
-        records.extend(close_calls(state, journal, at.step, &answer, why)?);
+    if let Some(answer) = last_answer(state, scope)?.filter(|_| at.phase == Phase::Act) {
+        records.extend(close_calls(state, journal, scope, at.step, &answer, why)?);
     }
-    if state.register(DECIDED).is_some() {
-        records.push(RegisterUnset::new(register(DECIDED)?).into());
+    if state.register(&scope.name(DECIDED)).is_some() {
+        records.push(RegisterUnset::new(scope.register(DECIDED)?).into());
     }
     at.phase = Phase::Idle;
     at.ended = Some(why.to_owned());
-    records.push(at.record()?);
+    records.push(at.record(scope)?);
     Ok(records)
 }
 
@@ -350,18 +380,19 @@ pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec
 pub(super) fn close_calls(
     state: &State,
     journal: &Journal,
+    scope: &Scope,
     step: u64,
     answer: &Message,
     why: &str,
 ) -> Result<Vec<Record>> {
     let (mut records, mut effects) = (Vec::new(), Vec::new());
     for (number, call) in answer.calls().enumerate() {
-        let effect = call_effect(step, number, call)?;
+        let effect = call_effect(scope, step, number, call)?;
         records.extend(close_call(state, journal, &effect, call, why)?);
         effects.push(effect);
     }
     if !effects.is_empty() {
-        records.push(LogAppendOutcomes::new(messages(), effects).into());
+        records.push(LogAppendOutcomes::new(scope.messages()?, effects).into());
     }
     Ok(records)
 }

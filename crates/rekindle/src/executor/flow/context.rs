@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rekindle_core::record::{EffectKind, EffectOutcome, Extra, InDoubtPolicy, OutcomeStatus, Usage};
+use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus};
 use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -119,11 +119,13 @@ impl FlowContext {
                     Err(error) => Err(error),
                 };
                 match value {
-                    Ok(value) => Tried::Ok { value, usage: Usage::default(), records: Vec::new(), extra: Extra::new() },
+                    Ok(value) => Tried::Ok(value.into()),
                     Err(ToolError { message, retry: true }) => {
-                        Tried::Passing { value: Json::null(), error: shortened(message), after: None }
+                        Tried::Passing { recorded: Json::null().into(), error: shortened(message), after: None }
                     }
-                    Err(ToolError { message, .. }) => Tried::Failed { value: Json::null(), error: shortened(message) },
+                    Err(ToolError { message, .. }) => {
+                        Tried::Failed { recorded: Json::null().into(), error: shortened(message) }
+                    }
                 }
             }
         };

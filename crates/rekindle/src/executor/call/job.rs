@@ -1,38 +1,38 @@
-//! One call of a tool: permits, tries, timeout, cancellation, panics, and its result as a message.
+//! One call of a tool: permits, tries, timeout, cancellation, panics, and what came of it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rekindle_core::record::{Extra, InDoubtPolicy, RegisterSet, Usage};
-use rekindle_core::{Json, Record, Result};
+use rekindle_core::record::InDoubtPolicy;
+use rekindle_core::{Json, Result};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 
-use super::Inner;
-use super::plan::Ready;
-use crate::driver::{Attempt, Driver, MEMORY, Performed, Stop, Tried, WaitPurpose, check_value, panic_text, register};
-use crate::message::{Message, ToolResult};
+use super::{Ended, Ready, Shape};
+use crate::driver::{Attempt, Driver, Performed, Recorded, Stop, Tried, WaitPurpose, check_value, panic_text};
+use crate::message::ToolResult;
 use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput};
 
 /// How long a call that was told to stop may take to do so.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
 /// A call that is made.
-pub(super) struct Job<'a> {
-    agent: &'a Inner,
+pub(crate) struct Job<'a> {
     driver: &'a Driver,
+    shape: Arc<dyn Shape + 'a>,
     parallel: Arc<Semaphore>,
     ready: Ready,
+    began: Instant,
 }
 
 /// A call and what came of it.
-pub(super) struct Made {
-    pub(super) ready: Ready,
-    pub(super) performed: Result<Performed>,
+pub(crate) struct Made {
+    pub(crate) ready: Ready,
+    pub(crate) performed: Result<Performed>,
 }
 
-/// How a try ended, before it is recorded.
-enum Ended {
+/// How a try ended.
+enum Left {
     Returned(Result<ToolOutput, ToolError>),
     Panicked(String),
     TimedOut(Duration),
@@ -40,18 +40,19 @@ enum Ended {
 }
 
 impl<'a> Job<'a> {
-    pub(super) fn new(agent: &'a Inner, driver: &'a Driver, parallel: Arc<Semaphore>, ready: Ready) -> Self {
-        Self { agent, driver, parallel, ready }
+    pub(super) fn new(driver: &'a Driver, shape: Arc<dyn Shape + 'a>, parallel: Arc<Semaphore>, ready: Ready) -> Self {
+        Self { driver, shape, parallel, ready, began: Instant::now() }
     }
 
     /// Makes the call once there is room for it.
-    pub(super) async fn run(self) -> Made {
+    pub(crate) async fn run(mut self) -> Made {
         // Closed by nobody, so a permit always comes.
         let _any = Arc::clone(&self.parallel).acquire_owned().await;
         let _this = match &self.ready.entry.permits {
             Some(permits) => Some(Arc::clone(permits).acquire_owned().await),
             None => None,
         };
+        self.began = Instant::now();
         let performed = self.driver.perform(&self.ready.effect, |attempt| self.try_once(attempt)).await;
         Made { ready: self.ready, performed }
     }
@@ -61,66 +62,67 @@ impl<'a> Job<'a> {
         let context = self.context(self.driver.attempt(&self.ready.effect, 1));
         let (tool, arguments) = (Arc::clone(&self.ready.entry.tool), self.ready.call.arguments.clone());
         let task = Abandoned(tokio::spawn(async move { tool.check(&context, &arguments).await }));
-        let timeout = self.ready.entry.tool.options().timeout.unwrap_or(Duration::MAX);
-        let checked = tokio::time::timeout(timeout, task).await;
+        let checked = tokio::time::timeout(self.ready.timeout.unwrap_or(Duration::MAX), task).await;
         checked.ok()?.ok()?.ok()
     }
 
     fn context(&self, attempt: Attempt) -> ToolContext {
-        ToolContext::new(self.driver.clone(), self.ready.effect.id.clone(), self.ready.call.id.clone(), attempt)
+        let (effect, call) = (self.ready.effect.id.clone(), self.ready.call.id.clone());
+        ToolContext::new(self.driver.clone(), effect, call, attempt, self.shape.memory())
     }
 
     async fn try_once(&self, attempt: Attempt) -> Tried {
         let cancel = attempt.cancel.clone();
-        let ended = self.call(attempt).await;
-        match self.tried(ended, cancel.is_cancelled()).await {
+        let left = self.call(attempt).await;
+        match self.tried(left, cancel.is_cancelled()).await {
             Ok(tried) => tried,
             // The tool has come back: what it did is done, whatever is wrong with what it said.
             Err(error) => {
-                let text = format!("what the tool gave back cannot be recorded: {error}");
-                let result = Message::tool(ToolResult::failed(&self.ready.call, &text)).to_json();
-                Tried::Failed { value: result.unwrap_or_else(|_| Json::null()), error: text }
+                let error =
+                    shortened(ToolError::failed(format!("what the tool gave back cannot be recorded: {error}")));
+                let recorded = self.failure(&error.message).await.unwrap_or_else(|_| Json::null().into());
+                Tried::Failed { recorded, error: error.message }
             }
         }
     }
 
     /// Runs the tool in a task of its own, so that neither a panic nor a busy loop is ours.
-    async fn call(&self, attempt: Attempt) -> Ended {
+    async fn call(&self, attempt: Attempt) -> Left {
         let cancel = attempt.cancel.clone();
         let context = self.context(attempt);
         let (tool, arguments, inside) =
             (Arc::clone(&self.ready.entry.tool), self.ready.call.arguments.clone(), context.clone());
         let mut task = Abandoned(tokio::spawn(async move { tool.call(&inside, &arguments).await }));
-        let timeout = self.ready.entry.tool.options().timeout;
+        let timeout = self.ready.timeout;
         tokio::select! {
-            joined = &mut task => ended(joined),
+            joined = &mut task => left(joined),
             () = tokio::time::sleep(timeout.unwrap_or_default()), if timeout.is_some() => {
                 context.cancel();
-                Ended::TimedOut(timeout.unwrap_or_default())
+                Left::TimedOut(timeout.unwrap_or_default())
             }
             () = cancel.cancelled() => match tokio::time::timeout(STOP_WITHIN, &mut task).await {
-                Ok(joined) => ended(joined),
-                Err(_) => Ended::Stopped,
+                Ok(joined) => left(joined),
+                Err(_) => Left::Stopped,
             },
         }
     }
 
-    async fn tried(&self, ended: Ended, told_to_stop: bool) -> Result<Tried> {
-        Ok(match ended {
-            Ended::Returned(Ok(output)) => return self.output(output).await,
+    async fn tried(&self, left: Left, told_to_stop: bool) -> Result<Tried> {
+        Ok(match left {
+            Left::Returned(Ok(output)) => return self.output(output).await,
             // A tool that was told to stop says so in its own way; what it says is no result.
-            Ended::Returned(Err(_)) | Ended::Stopped if told_to_stop => return self.stopped().await,
-            Ended::Returned(Err(error)) => {
+            Left::Returned(Err(_)) | Left::Stopped if told_to_stop => return self.stopped().await,
+            Left::Returned(Err(error)) => {
                 let ToolError { message, retry } = shortened(error);
-                let value = self.failure(&message).await?;
+                let recorded = self.failure(&message).await?;
                 match retry {
-                    true => Tried::Passing { value, error: message, after: None },
-                    false => Tried::Failed { value, error: message },
+                    true => Tried::Passing { recorded, error: message, after: None },
+                    false => Tried::Failed { recorded, error: message },
                 }
             }
-            Ended::Panicked(text) => self.panicked(&text).await?,
-            Ended::TimedOut(after) => self.timed_out(after).await?,
-            Ended::Stopped => return self.stopped().await,
+            Left::Panicked(text) => self.panicked(&text).await?,
+            Left::TimedOut(after) => self.timed_out(after).await?,
+            Left::Stopped => return self.stopped().await,
         })
     }
 
@@ -129,7 +131,7 @@ impl<'a> Job<'a> {
         let error = shortened(ToolError::failed(format!("the tool panicked: {text}"))).message;
         Ok(match self.ready.effect.policy {
             InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => {
-                Tried::Failed { value: self.failure(&error).await?, error }
+                Tried::Failed { recorded: self.failure(&error).await?, error }
             }
             _ => Tried::InDoubt { error },
         })
@@ -138,21 +140,27 @@ impl<'a> Job<'a> {
     /// A call that did not come back in time may have happened.
     async fn timed_out(&self, after: Duration) -> Result<Tried> {
         let error = format!("the tool did not come back within {after:?}");
-        let passing = |value, error| Tried::Passing { value, error, after: None };
         Ok(match self.ready.effect.policy {
-            InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => passing(self.failure(&error).await?, error),
+            InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => {
+                Tried::Passing { recorded: self.failure(&error).await?, error, after: None }
+            }
             _ => Tried::InDoubt { error },
         })
     }
 
     /// A call that was stopped: made again after a pause, given up otherwise.
     async fn stopped(&self) -> Result<Tried> {
-        if self.driver.stopping() == Some(Stop::Pause) {
+        let stays_open = match self.driver.stopping() {
+            Some(Stop::Pause) => true,
+            Some(Stop::Interrupt) => !self.shape.closes_interrupted(),
+            _ => false,
+        };
+        if stays_open {
             return Ok(Tried::Open { records: Vec::new(), waits_for: "the run is to stop".into() });
         }
         let error = "the call was stopped".to_owned();
         if self.ready.effect.policy == InDoubtPolicy::ReplaySafe {
-            return Ok(Tried::Cancelled { value: self.failure(&error).await?, error });
+            return Ok(Tried::Cancelled { recorded: self.failure(&error).await?, error });
         }
         Ok(Tried::InDoubt { error: format!("{error} and may have happened") })
     }
@@ -171,47 +179,37 @@ impl<'a> Job<'a> {
         let limit = self.ready.entry.tool.options().max_result_bytes;
         if value.as_str().len() > limit {
             let error = too_large(&value, limit);
-            return Ok(Tried::Failed { value: self.failure(&error).await?, error });
+            return Ok(Tried::Failed { recorded: self.failure(&error).await?, error });
         }
         check_value(&value, self.driver.limits())?;
-        let mut extra = Extra::new();
+        for (_, value) in &output.remember {
+            check_value(value, self.driver.limits())?;
+        }
         let result = ToolResult { terminate: output.terminate.clone(), ..ToolResult::new(&self.ready.call, value) };
+        let (remember, usage) = (output.remember, output.usage);
+        let ended = Ended { remember, usage, took: self.began.elapsed(), ..Ended::new(result) };
+        let mut recorded = self.shape.record(self.driver, &self.ready, ended).await?;
+        recorded.usage = usage;
         if let Some(reason) = output.terminate {
-            extra.insert("terminate".into(), reason.into());
+            recorded.extra.insert("terminate".into(), reason.into());
         }
-        let mut records: Vec<Record> = Vec::new();
-        for (key, value) in output.remember {
-            check_value(&value, self.driver.limits())?;
-            records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value).into());
-        }
-        Ok(Tried::Ok { value: self.message(result).await?, usage: Usage::default(), records, extra })
+        self.driver.spend(usage.into()).await;
+        Ok(Tried::Ok(recorded))
     }
 
-    async fn failure(&self, error: &str) -> Result<Json> {
-        self.message(ToolResult::failed(&self.ready.call, error)).await
-    }
-
-    /// The result as the message that goes into the conversation.
-    async fn message(&self, mut result: ToolResult) -> Result<Json> {
-        for middleware in &self.agent.middleware {
-            // The call has happened: whatever fails behind it, that must go on record.
-            if let Err(error) = middleware.after_tool(&self.ready.call, &mut result).await {
-                let text = format!("middleware `{}` failed on the result: {error}", middleware.name());
-                result = ToolResult::failed(&self.ready.call, &text);
-                break;
-            }
-        }
-        let message = Message::tool(result).with_id(self.driver.engine().journal().ids(), self.driver.now());
-        message.to_json()
+    async fn failure(&self, error: &str) -> Result<Recorded> {
+        let result = ToolResult::failed(&self.ready.call, error);
+        let ended = Ended { took: self.began.elapsed(), ..Ended::new(result) };
+        self.shape.record(self.driver, &self.ready, ended).await
     }
 }
 
-fn ended(joined: std::result::Result<Result<ToolOutput, ToolError>, JoinError>) -> Ended {
+fn left(joined: std::result::Result<Result<ToolOutput, ToolError>, JoinError>) -> Left {
     match joined {
-        Ok(returned) => Ended::Returned(returned),
+        Ok(returned) => Left::Returned(returned),
         Err(error) => match error.try_into_panic() {
-            Ok(panic) => Ended::Panicked(panic_text(panic.as_ref()).to_owned()),
-            Err(_) => Ended::Stopped,
+            Ok(panic) => Left::Panicked(panic_text(panic.as_ref()).to_owned()),
+            Err(_) => Left::Stopped,
         },
     }
 }

@@ -1,0 +1,156 @@
+//! Durable calls of tools: what every executor does with one, from what is on record for it to
+//! its outcome. What the outcome looks like is the executor's business: see [`Shape`].
+
+mod entry;
+mod job;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rekindle_core::record::{EffectKind, Usage};
+use rekindle_core::{EffectId, Hash, Json, Result};
+use tokio::sync::Semaphore;
+
+use crate::driver::{Driver, Effect, Known, Recorded};
+use crate::memory::MemoryView;
+use crate::message::{ToolCall, ToolResult};
+use crate::tool::Approval;
+
+pub(crate) use entry::{Entry, check_name};
+pub(crate) use job::{Job, Made};
+
+/// A call that passed every check.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) effect: Effect,
+    /// As it is made: middleware or a person may have changed the arguments.
+    pub(crate) call: ToolCall,
+    /// How long one try may take.
+    pub(crate) timeout: Option<Duration>,
+    /// Somebody must agree first.
+    pub(crate) approval: Option<Approval>,
+}
+
+/// What is to be done with one call now.
+pub(crate) enum Next {
+    /// It ended.
+    Settled,
+    /// It is made now.
+    Make(Box<Ready>),
+    /// It waits for somebody.
+    Waits(String),
+}
+
+/// How a call ended, before it is recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) result: ToolResult,
+    /// What is to be remembered with it.
+    pub(crate) remember: Vec<(String, Json)>,
+    pub(crate) usage: Usage,
+    pub(crate) took: Duration,
+}
+
+impl Ended {
+    pub(crate) fn new(result: ToolResult) -> Self {
+        Self { result, remember: Vec::new(), usage: Usage::default(), took: Duration::ZERO }
+    }
+}
+
+/// What calls look like on record, and what they may see: different for each executor.
+#[async_trait]
+pub(crate) trait Shape: Send + Sync {
+    /// What goes on record when a call ends so.
+    async fn record(&self, driver: &Driver, ready: &Ready, ended: Ended) -> Result<Recorded>;
+
+    /// The memory, as calls may see it.
+    fn memory(&self) -> MemoryView;
+
+    /// Whether a call that is interrupted is closed; otherwise it stays open and is made again.
+    fn closes_interrupted(&self) -> bool;
+}
+
+/// The calls of one executor.
+pub(crate) struct Caller<'a> {
+    pub(crate) driver: &'a Driver,
+    shape: Arc<dyn Shape + 'a>,
+    /// How many calls run at once.
+    parallel: Arc<Semaphore>,
+    /// How often a call was in doubt in this run.
+    doubts: HashMap<EffectId, u32>,
+}
+
+impl<'a> Caller<'a> {
+    pub(crate) fn new(driver: &'a Driver, shape: Arc<dyn Shape + 'a>, parallel: usize) -> Self {
+        Self { driver, shape, parallel: Arc::new(Semaphore::new(parallel.max(1))), doubts: HashMap::new() }
+    }
+
+    /// A call that is made as soon as there is room for it.
+    pub(crate) fn job(&self, ready: Ready) -> Job<'a> {
+        Job::new(self.driver, Arc::clone(&self.shape), Arc::clone(&self.parallel), ready)
+    }
+
+    /// Earlier doubts do not count any more.
+    pub(crate) fn forget_doubts(&mut self) {
+        self.doubts.clear();
+    }
+
+    /// What is to be done with a call now, by what is on record for it.
+    pub(crate) async fn next(&mut self, ready: Ready) -> Result<Next> {
+        if let Some(wait) = self.driver.wait_of(&ready.effect.id).await {
+            return self.answered(ready, &wait).await;
+        }
+        match self.driver.known(&ready.effect).await? {
+            Known::Settled(_) => Ok(Next::Settled),
+            Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
+            Known::NotDone(intent) => Ok(Next::Make(Box::new(ready.as_made(intent.arguments)))),
+            Known::InDoubt(intent) => {
+                let ready = ready.as_made(intent.arguments);
+                self.doubt(&ready, "its process died while the call was under way").await
+            }
+            Known::New => match ready.approval.clone() {
+                Some(approval) => self.ask_approval(&ready, &approval).await,
+                None => Ok(Next::Make(Box::new(ready))),
+            },
+        }
+    }
+}
+
+impl Ready {
+    /// A call of a tool, as the tool's options want it made.
+    pub(crate) fn new(driver: &Driver, id: EffectId, entry: Arc<Entry>, call: ToolCall, hash: Hash) -> Self {
+        let options = entry.tool.options();
+        let key = driver.idempotency_key(&id);
+        let child = entry.tool.child(driver.session(), &key);
+        let effect = Effect {
+            id,
+            kind: if child.is_some() { EffectKind::Child } else { EffectKind::Tool },
+            name: call.name.clone(),
+            version: entry.tool.spec().version.clone(),
+            hash,
+            arguments: None,
+            policy: options.policy(),
+            step: None,
+            child,
+            retries: options.retries.clone(),
+            settles_when_exhausted: true,
+            key_of: None,
+            alongside: Vec::new(),
+        };
+        let timeout = options.timeout;
+        Self { entry, effect, call, timeout, approval: None }
+    }
+
+    /// The call as it was made: middleware or a person may have changed the arguments.
+    pub(crate) fn as_made(mut self, arguments: Option<Json>) -> Self {
+        if let Some(arguments) = arguments {
+            self.call.arguments = arguments.clone();
+            self.effect.arguments = Some(arguments);
+        }
+        self
+    }
+}
