@@ -57,7 +57,10 @@ pub use event::{Event, Events, LiveEvent, LiveKind};
 pub use executor::agent::{Agent, AgentBuilder, SubAgent};
 pub use executor::flow::{Flow, FlowContext};
 pub use executor::graph;
-pub use executor::plan::{PlanSpec, RetrySpec, StepSpec};
+pub use executor::plan::{
+    Plan, PlanBuilder, PlanInput, PlanResult, PlanSpec, PlanState, PlanSummary, RetrySpec, StepResult, StepSpec,
+    StepStatus, StepView,
+};
 pub use executor::{Executor, Input};
 pub use message::{Message, Role};
 pub use rekindle_core::record::RunOutcome;

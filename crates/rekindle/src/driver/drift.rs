@@ -34,6 +34,11 @@ impl Fingerprint {
         self.with(part, short)
     }
 
+    /// Whether it says something about `part`.
+    pub(crate) fn has(&self, part: &str) -> bool {
+        self.0.contains_key(part)
+    }
+
     /// One hash of all of it.
     pub fn hash(&self) -> Hash {
         Hash::of(serde_json::to_string(&self.0).unwrap_or_default().as_bytes())

@@ -218,7 +218,13 @@ impl Driver {
     /// before a new turn was meant for what came before it.
     async fn begin(&self, records: Vec<Record>, case: Case) -> Result<()> {
         let mut core = self.shared.core.lock().await;
-        core.stage(records)?;
+        let most = core.limits.batch_records / 4;
+        let mut records = records;
+        while !records.is_empty() {
+            let rest = records.split_off(most.min(records.len()));
+            self.make_room(&mut core, &records).await?;
+            core.stage(std::mem::replace(&mut records, rest))?;
+        }
         match case {
             Case::Resume => self.shared.obey_pending(&core.state),
             Case::NewTurn if core.state.register(STOPPING).is_some() => {
@@ -316,6 +322,10 @@ async fn check(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> 
         gives_up_failed: opening.executor.gives_up_failed(),
     })?;
     let drift = check_drift(opening, restored, &opening.executor.fingerprint(), case)?;
+    if case == Case::Resume {
+        let set: Vec<&str> = opening.resume.set.iter().map(|(key, _)| key.as_str()).collect();
+        opening.executor.check(&restored.state, &set)?;
+    }
     Ok((case, drift))
 }
 

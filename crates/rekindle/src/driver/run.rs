@@ -214,7 +214,10 @@ impl Driver {
         };
         let mut record =
             RunEnded { reason: shortened(end.reason.clone()), ..RunEnded::new(self.run().clone(), end.outcome) };
-        record.code = error.as_ref().map(|error| error.code().to_owned());
+        let failed = end.outcome == RunOutcome::Failed;
+        let code = error.as_ref().map(Error::code);
+        let code = code.or_else(|| failed.then(|| Error::new(ErrorKind::StepFailed, "").code()));
+        record.code = code.map(str::to_owned);
         let mut records = Vec::new();
         if end.outcome == RunOutcome::Cancelled {
             records.extend(self.close_waits().await);

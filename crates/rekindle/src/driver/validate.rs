@@ -50,8 +50,7 @@ fn nothing(message: &str) -> Error {
 
 fn unfinished(session: &SessionKey, state: &State, status: Status) -> Error {
     let run = state.run().map(|run| run.started.run.to_string()).unwrap_or_default();
-    let step = state.register("loop").and_then(|json| json.to_value().ok());
-    let step = step.and_then(|value| value.get("step").map(ToString::to_string)).unwrap_or_else(|| "?".into());
+    let step = crate::executor::by_name::step(state).map_or_else(|| "?".to_owned(), |step| step.to_string());
     let message = format!("run {run} of session `{session}` is {status} at step {step}, and new input was given");
     Error::new(ErrorKind::Unfinished, message).hint(format!(
         "to go on: resume `{session}` without a message; to give it up: cancel `{session}`; \

@@ -2,8 +2,10 @@
 //! stands is in the state, so the same code starts, resumes and takes over.
 
 pub mod agent;
+pub(crate) mod by_name;
 pub(crate) mod call;
 pub(crate) mod duration;
+pub(crate) mod faults;
 pub mod flow;
 pub mod graph;
 pub mod plan;
@@ -45,7 +47,12 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
     /// Whether a message waits in the state for a turn of its own.
     fn has_queued(&self, state: &State) -> bool;
 
-    /// What closes a turn that was given up, before a new one begins.
+    /// An error if a run cannot go on from `state`, with `set` among the keys of its memory:
+    /// what is missing is named, and nothing was recorded yet.
+    fn check(&self, state: &State, set: &[&str]) -> Result<()>;
+
+    /// What closes a turn that was given up, and clears what a finished one left, before a new one
+    /// begins.
     fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>>;
 
     /// Runs until the turn ends, the run waits, or it is to stop.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, SECRET};
 use crate::engine::Engine;
-use crate::executor::{agent, flow};
+use crate::executor::{agent, by_name};
 use crate::message::Message;
 use crate::secret::SecretRef;
 
@@ -168,10 +168,7 @@ fn check_register(key: &str, value: &Json) -> Result<()> {
         BUDGET => value.decode::<Ledger>().map(drop),
         DEFINITION => value.decode::<Fingerprint>().map(drop),
         _ if key.starts_with(SECRET) => value.decode::<String>()?.parse::<SecretRef>().map(drop),
-        _ => {
-            agent::check_register(key, value)?;
-            flow::check_register(key, value)
-        }
+        _ => by_name::check_register(key, value),
     }
 }
 

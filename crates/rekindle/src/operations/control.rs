@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::write::{self, Decided};
 use super::{inbox, show};
 use crate::engine::Engine;
-use crate::executor::agent;
+use crate::executor::by_name;
 
 /// Who asks, why, and for which run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ fn at_rest(
     let already =
         if cancels { status == Status::Cancelled } else { matches!(status, Status::Paused | Status::Waiting) };
     // A turn that failed can still be resumed, so it can be given up too.
-    let given_up = cancels && status == Status::Failed && show::is_mid_turn(&restored.state);
+    let given_up = cancels && status == Status::Failed && by_name::is_mid_turn(&restored.state);
     let Some(run) = restored.state.run().filter(|_| already || given_up || status.is_unfinished()) else {
         return Err(nothing_to_stop(status, cancels).at(restored.position.clone()));
     };
@@ -182,10 +182,7 @@ fn paused(run: &RunInfo, options: &ControlOptions) -> Record {
 /// What a run that is cancelled records at its end.
 fn cancelling(engine: &Engine, restored: &Restored, run: &RunInfo, options: &ControlOptions) -> Result<Vec<Record>> {
     let mut state = restored.state.clone();
-    let mut records = match run.started.executor.as_str() {
-        agent::KIND => agent::closing(&state, engine.journal(), "the run was cancelled")?,
-        _ => Vec::new(),
-    };
+    let mut records = by_name::closing(&state, engine.journal(), "the run was cancelled")?;
     records.iter().try_for_each(|record| state.apply(record))?;
     records.extend(state.waits().map(crate::wait::cancelled));
     let reason = said("cancelled", options);

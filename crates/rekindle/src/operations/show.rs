@@ -14,7 +14,7 @@ use super::answer::as_seen;
 use super::inbox;
 use crate::driver::{BUDGET, Ledger, Spent};
 use crate::engine::Engine;
-use crate::executor::{agent, flow};
+use crate::executor::by_name;
 
 /// A session on one page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -281,18 +281,11 @@ fn resumable(shown: &Shown, state: &State, message: bool) -> Resumable {
             is(true, format!("it waits for {answers}; a resume goes on with what came"))
         }
         status if status.is_unfinished() => is(true, format!("the last run is {status}")),
-        Status::Failed | Status::Idle if is_mid_turn(state) => is(true, "the last turn was not finished".into()),
+        Status::Failed | Status::Idle if by_name::is_mid_turn(state) => {
+            is(true, "the last turn was not finished".into())
+        }
         _ if message => is(true, "a message waits in its inbox for a turn of its own".into()),
         status => is(false, format!("it is {status}, with nothing unfinished; give it a message to start a turn")),
-    }
-}
-
-/// Whether the last turn was not finished, as far as the state itself says.
-pub(super) fn is_mid_turn(state: &State) -> bool {
-    match state.run().map(|run| run.started.executor.as_str()) {
-        Some(agent::KIND) => agent::LoopState::load(state).is_ok_and(|at| at.phase != agent::Phase::Idle),
-        Some(flow::KIND) => flow::is_mid_turn(state),
-        _ => false,
     }
 }
 

@@ -11,7 +11,7 @@ use rekindle_core::{
 
 use crate::driver::{BUDGET, Ledger};
 use crate::engine::Engine;
-use crate::executor::agent::LoopState;
+use crate::executor::by_name;
 
 /// How often a change is decided anew when somebody else was quicker.
 const ATTEMPTS: usize = 100;
@@ -87,14 +87,14 @@ fn explained(error: Error) -> Error {
 pub(super) fn mark(engine: &Engine, restored: &Restored, source: CheckpointSource, description: &str) -> Checkpoint {
     let (journal, state) = (engine.journal(), &restored.state);
     let ledger: Ledger = state.register(BUDGET).map(Json::decode).and_then(Result::ok).unwrap_or_default();
-    let looped = LoopState::load(state).map_or(0, |at| at.step);
+    let stands_at = by_name::step(state).unwrap_or_default();
     let before = restored.checkpoint.as_ref().map_or(0, |before| before.checkpoint.step);
     Checkpoint {
         parent: state.checkpoint().cloned(),
         source,
         trigger: CheckpointTrigger::Manual,
         kind: CheckpointType::UserCheckpoint,
-        step: looped.max(before),
+        step: stands_at.max(before),
         description: description.to_owned(),
         active_micros: ledger.session.active_micros,
         usage: ledger.session.usage(),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle_core::record::{EffectKind, Usage};
-use rekindle_core::{EffectId, Hash, Json, Result};
+use rekindle_core::record::{EffectKind, LogAppend, OutcomeStatus, Usage};
+use rekindle_core::{EffectId, Hash, Json, Record, Result};
 use tokio::sync::Semaphore;
 
 use crate::driver::{Driver, Effect, Known, Recorded};
@@ -97,6 +97,30 @@ impl<'a> Caller<'a> {
     /// Earlier doubts do not count any more.
     pub(crate) fn forget_doubts(&mut self) {
         self.doubts.clear();
+    }
+
+    /// Takes over a call that somebody settled by hand, as if it had been made.
+    pub(crate) async fn adopt(&self, ready: &Ready) -> Result<()> {
+        let id = &ready.effect.id;
+        let Some(outcome) = self.driver.read(|state| state.effect(id).and_then(|known| known.outcome.clone())).await
+        else {
+            return Ok(());
+        };
+        let result = match outcome.status {
+            OutcomeStatus::Ok => ToolResult::new(&ready.call, outcome.value.unwrap_or_else(Json::null)),
+            _ => ToolResult::failed(&ready.call, outcome.error.as_deref().unwrap_or("it did not succeed")),
+        };
+        let recorded = self.shape.record(self.driver, ready, Ended::new(result)).await?;
+        // Its value is on record as it was given, so what goes into a log stands there for itself.
+        let records = recorded.records.into_iter().map(|record| match record {
+            Record::LogAppendOutcomes(append) => LogAppend::new(append.log, vec![recorded.value.clone()]).into(),
+            other => other,
+        });
+        self.driver.stage(records.collect()).await?;
+        if let Some(checkpoint) = recorded.checkpoint {
+            self.driver.stage_checkpoint(checkpoint).await?;
+        }
+        self.driver.commit_staged().await
     }
 
     /// What is to be done with a call now, by what is on record for it.

@@ -204,6 +204,10 @@ impl Executor for Inner {
         false
     }
 
+    fn check(&self, _state: &State, _set: &[&str]) -> Result<()> {
+        Ok(())
+    }
+
     fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
         Ok(state.waits().map(crate::wait::cancelled).collect())
     }

@@ -1,7 +1,351 @@
-//! The plan executor: steps that call tools, in the order their dependencies demand.
+//! The plan executor: steps that call tools, in the order their dependencies demand. Each step is
+//! an effect; what is completed is never carried out again.
 
+mod builder;
+mod check;
+mod schedule;
+mod shape;
 mod spec;
 mod state;
+mod view;
 
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rekindle_core::record::RegisterSet;
+use rekindle_core::{EffectId, Error, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use builder::PlanBuilder;
 pub use spec::{PlanSpec, RetrySpec, StepSpec};
 pub use state::{LastError, StepResult, StepStatus};
+pub use view::{PlanResult, PlanState, PlanSummary, StepView};
+
+use self::check::Step;
+use self::schedule::Schedule;
+use self::state::PlanRegister;
+use super::{Executor, Input};
+use crate::driver::{
+    Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
+};
+use crate::engine::Engine;
+use crate::message::Message;
+use crate::session::Session;
+
+pub(crate) use state::{check_register, is_mid_turn};
+
+/// The name under which sessions remember this executor.
+pub(crate) const KIND: &str = "plan";
+/// How many steps run at once unless the plan says otherwise.
+const PARALLEL: usize = 8;
+
+/// A plan: steps that call tools, in the order their dependencies demand. Cheap to clone.
+///
+/// ```
+/// use rekindle::schemars::{self, JsonSchema};
+/// use rekindle::tool::tool;
+/// use rekindle::{Engine, Plan, StepSpec};
+///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// struct Pair { a: i64, b: i64 }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// let add = tool("add", "Adds.", async |_, pair: Pair| Ok(pair.a + pair.b));
+/// let plan = Plan::builder("sums")
+///     .tool(add)
+///     .step(StepSpec::new("left", "add").with("a", 1).with("b", 2))
+///     .step(StepSpec::new("right", "add").with("a", 3).with("b", 4))
+///     .step(StepSpec::new("both", "add").after(["left", "right"])
+///         .with("a", "${steps.left.output}").with("b", "${steps.right.output}"))
+///     .build()?;
+///
+/// let session = Engine::memory()?.create("sums-1").await?; // Engine::open("sqlite:./plans.db")? outlives the process
+/// let result = plan.run_once("add them all", &session).await?;
+/// assert!(result.success);
+/// assert_eq!(result.state.output("both").unwrap().as_str(), "10");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Plan {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    spec: PlanSpec,
+    steps: Vec<Step>,
+    index: HashMap<String, usize>,
+    options: RunOptions,
+}
+
+/// What a run of a plan begins with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanInput {
+    /// The request; the plan's own unless this says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// Working memory beside the plan's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context: BTreeMap<String, Value>,
+}
+
+impl PlanInput {
+    /// A request.
+    pub fn query(query: impl Into<String>) -> Self {
+        Self { query: Some(query.into()), ..Self::default() }
+    }
+
+    /// With a key of the working memory.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.context.insert(key.into(), value.into());
+        self
+    }
+}
+
+impl From<&str> for PlanInput {
+    fn from(query: &str) -> Self {
+        Self::query(query)
+    }
+}
+
+impl Plan {
+    /// A new plan of that name.
+    pub fn builder(name: impl Into<String>) -> PlanBuilder {
+        Self::from_spec(PlanSpec { name: name.into(), ..PlanSpec::default() })
+    }
+
+    /// A plan as it was written down; it still needs its tools.
+    pub fn from_spec(spec: PlanSpec) -> PlanBuilder {
+        PlanBuilder::new(spec)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.spec.name
+    }
+
+    /// As it was written down.
+    pub fn spec(&self) -> &PlanSpec {
+        &self.inner.spec
+    }
+
+    /// Creates a session that says it is this plan's, so that it can be found by it.
+    pub async fn create_session(&self, engine: &Engine, id: &str) -> Result<Session> {
+        let header = SessionHeader { agent: Some(self.name().to_owned()), ..SessionHeader::new(engine.key(id)?) };
+        engine.create_with(header).await
+    }
+
+    /// Starts it. An error if the session has an unfinished run: it says how to go on.
+    pub async fn run(&self, input: impl Into<PlanInput>, session: &Session) -> Result<RunHandle> {
+        self.run_with(input, session, ResumeOptions::default()).await
+    }
+
+    /// Starts it, with what else is to be said.
+    pub async fn run_with(
+        &self,
+        input: impl Into<PlanInput>,
+        session: &Session,
+        options: ResumeOptions,
+    ) -> Result<RunHandle> {
+        let message = Message::user(Json::of(&input.into())?.as_str());
+        self.start(vec![message], session, options).await
+    }
+
+    /// Starts it and waits for its end.
+    pub async fn run_once(&self, input: impl Into<PlanInput>, session: &Session) -> Result<PlanResult> {
+        let report = self.run(input, session).await?.report().await?;
+        self.result(session, report).await
+    }
+
+    /// Goes on with an unfinished run: completed steps are skipped, failed ones tried anew.
+    pub async fn resume(&self, session: &Session) -> Result<RunHandle> {
+        self.resume_with(session, ResumeOptions::default()).await
+    }
+
+    /// Goes on with an unfinished run, with what is to be said about it.
+    pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        self.start(Vec::new(), session, options).await
+    }
+
+    /// Goes on with an unfinished run and waits for its end.
+    pub async fn resume_once(&self, session: &Session) -> Result<PlanResult> {
+        let report = self.resume(session).await?.report().await?;
+        self.result(session, report).await
+    }
+
+    /// What came of a run that has ended.
+    pub async fn result(&self, session: &Session, report: RunReport) -> Result<PlanResult> {
+        let restored = session.engine().journal().load(session.key(), Some(&report.position())).await?;
+        PlanResult::new(self.inner.view(&restored.state)?, report)
+    }
+
+    /// How far it is, as a state says.
+    pub fn state(&self, state: &State) -> Result<PlanState> {
+        self.inner.view(state)
+    }
+
+    async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        start(session.engine(), session.key(), self.executor(), input, self.inner.options.clone(), options).await
+    }
+
+    /// It as an executor, for [`crate::operations::resume`] and workers.
+    pub fn executor(&self) -> Arc<dyn Executor> {
+        self.inner.clone()
+    }
+}
+
+/// The effect of a step. One that failed is made anew, as another effect with the same key.
+pub(crate) fn effect(turn: u64, step: &str, failures: u32) -> Result<EffectId> {
+    match failures {
+        0 => EffectId::new(format!("p{turn}.{step}")),
+        _ => EffectId::new(format!("p{turn}.{step}~{failures}")),
+    }
+}
+
+impl Inner {
+    fn parallel(&self) -> usize {
+        self.spec.parallel.unwrap_or(PARALLEL).max(1)
+    }
+
+    fn is_risky(&self, step: &str) -> bool {
+        let step = self.index.get(step).map(|number| &self.steps[*number]);
+        step.is_some_and(|step| step.spec.risky || step.entry.tool.options().risky)
+    }
+
+    /// The records a turn begins with.
+    async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<PlanRegister> {
+        let text = messages.first().map(Message::text).unwrap_or_default();
+        let input: PlanInput = Json::parse(text)?.decode()?;
+        let (turn, results) =
+            driver.read(|state| (PlanRegister::load(state), state.log(&state::results()).len())).await;
+        let at = PlanRegister {
+            turn: turn?.turn + 1,
+            query: input.query.unwrap_or_else(|| self.spec.query.clone()),
+            results_from: results,
+            ..PlanRegister::default()
+        };
+        let mut records = vec![at.record()?];
+        let context = self.spec.context.iter().chain(&input.context);
+        for (key, value) in context {
+            let key = register(&format!("{MEMORY}{key}"))?;
+            // What the caller set explicitly counts more than what the plan begins with.
+            if driver.read(|state| state.register(key.as_str()).is_none()).await
+                || input.context.contains_key(strip(&key))
+            {
+                records.push(RegisterSet::new(key, Json::from(value.clone())).into());
+            }
+        }
+        driver.begin_turn().await;
+        driver.commit(records).await?;
+        Ok(at)
+    }
+}
+
+fn strip(key: &rekindle_core::RegisterKey) -> &str {
+    key.as_str().strip_prefix(MEMORY).unwrap_or_default()
+}
+
+/// The records that clear what an earlier turn left in the session's memory.
+pub(crate) fn clear_memory(state: &State) -> Vec<Record> {
+    let keys = state.registers().map(|(key, _)| key).filter(|key| key.as_str().starts_with(MEMORY));
+    keys.map(|key| rekindle_core::record::RegisterUnset::new(key.clone()).into()).collect()
+}
+
+/// How many steps of this turn are completed.
+pub(crate) fn step(state: &State) -> Option<u64> {
+    PlanRegister::load(state).ok().map(|at| at.results(state).len() as u64)
+}
+
+/// The records that give up an unfinished turn.
+pub(crate) fn closing(state: &State) -> Result<Vec<Record>> {
+    let at = PlanRegister::load(state)?;
+    let mut records: Vec<Record> = state.waits().map(crate::wait::cancelled).collect();
+    if at.turn > 0 && !at.done {
+        records.push(PlanRegister { done: true, ..at }.record()?);
+    }
+    Ok(records)
+}
+
+#[async_trait]
+impl Executor for Inner {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let mut print = Fingerprint::new().with("plan", &self.spec.name);
+        for step in &self.steps {
+            let text = serde_json::to_string(&step.spec).unwrap_or_default();
+            print = print.with(format!("step {}", step.spec.id), Hash::of(text.as_bytes()).short());
+            let name = format!("tool {}", step.spec.action);
+            if !print.has(&name) {
+                print = print.with_hash_of(name, step.entry.print().as_bytes());
+            }
+        }
+        print
+    }
+
+    fn is_mid_turn(&self, state: &State) -> bool {
+        is_mid_turn(state)
+    }
+
+    fn reads_messages(&self) -> bool {
+        false
+    }
+
+    fn gives_up_failed(&self) -> bool {
+        false
+    }
+
+    fn has_queued(&self, _state: &State) -> bool {
+        false
+    }
+
+    fn check(&self, state: &State, _set: &[&str]) -> Result<()> {
+        let at = PlanRegister::load(state)?;
+        for result in at.results(state) {
+            let id = result.decode::<StepResult>()?.step_id;
+            if !self.index.contains_key(&id) {
+                return Err(check::no_step(&id).hint("bring the step back, or start the plan in a new session"));
+            }
+        }
+        Ok(())
+    }
+
+    fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
+        let mut records = closing(state)?;
+        records.extend(clear_memory(state));
+        Ok(records)
+    }
+
+    async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
+        let at = match input {
+            Input::NewTurn(messages) => self.begin(driver, &messages).await?,
+            Input::Resume => driver.read(PlanRegister::load).await?,
+        };
+        if at.turn == 0 {
+            return Err(Error::invalid("the session has never run a plan").hint("start it"));
+        }
+        if driver.stopping().is_none() {
+            driver.commit_staged().await?;
+        }
+        driver.begin_step();
+        Schedule::load(self, driver, at).await?.go().await
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("name", &self.spec.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

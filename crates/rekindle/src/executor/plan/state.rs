@@ -77,9 +77,25 @@ pub enum StepStatus {
     Blocked,
 }
 
+impl StepStatus {
+    /// The name used everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
 /// How far a step is, as its register says it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StepRegister {
+    /// The turn it is about; in another turn, the step is pending.
+    pub(crate) turn: u64,
     pub(crate) status: StepStatus,
     /// How often it failed for good: each resume tries it anew.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -130,12 +146,14 @@ impl PlanRegister {
 }
 
 impl StepRegister {
-    pub(crate) fn new(status: StepStatus) -> Self {
-        Self { status, ..Self::default() }
+    pub(crate) fn new(turn: u64, status: StepStatus) -> Self {
+        Self { turn, status, failures: 0, error: None }
     }
 
-    pub(crate) fn load(state: &State, step: &str) -> Result<Self> {
-        Ok(state.register(&format!("{STEP}{step}")).map(Json::decode).transpose()?.unwrap_or_default())
+    /// How far the step is in that turn.
+    pub(crate) fn load(state: &State, step: &str, turn: u64) -> Result<Self> {
+        let known: Option<Self> = state.register(&format!("{STEP}{step}")).map(Json::decode).transpose()?;
+        Ok(known.filter(|known| known.turn == turn).unwrap_or(Self::new(turn, StepStatus::Pending)))
     }
 
     pub(crate) fn record(&self, step: &str) -> Result<Record> {

@@ -1,0 +1,59 @@
+//! What is known of the engine's own executors from the state alone, by the name a session
+//! remembers them under: for operations, which have no executor at hand.
+
+use rekindle_core::{EffectId, Journal, Json, Record, Result, State};
+
+use super::{agent, flow, graph, plan};
+
+fn name(state: &State) -> Option<&str> {
+    state.run().map(|run| run.started.executor.as_str())
+}
+
+/// Whether the last turn was not finished.
+pub(crate) fn is_mid_turn(state: &State) -> bool {
+    match name(state) {
+        Some(agent::KIND) => agent::LoopState::load(state).is_ok_and(|at| at.phase != agent::Phase::Idle),
+        Some(flow::KIND) => flow::is_mid_turn(state),
+        Some(plan::KIND) => plan::is_mid_turn(state),
+        Some(graph::KIND) => graph::is_mid_turn(state),
+        _ => false,
+    }
+}
+
+/// The records that give up an unfinished turn.
+pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
+    match name(state) {
+        Some(agent::KIND) => agent::closing(state, journal, why),
+        Some(plan::KIND) => plan::closing(state),
+        Some(graph::KIND) => graph::closing(state, journal, why),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// An error if an executor could not read `value` in a register of its own. Other registers take
+/// anything.
+pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
+    agent::check_register(key, value)?;
+    flow::check_register(key, value)?;
+    plan::check_register(key, value)?;
+    graph::check_register(key, value)
+}
+
+/// The number of the step the session stands at.
+pub(crate) fn step(state: &State) -> Option<u64> {
+    match name(state) {
+        Some(agent::KIND) => agent::LoopState::load(state).ok().map(|at| at.step),
+        Some(plan::KIND) => plan::step(state),
+        Some(graph::KIND) => graph::step(state),
+        _ => None,
+    }
+}
+
+/// The loop of an agent that made an effect, if one did.
+pub(crate) fn loop_of(state: &State, effect: &EffectId) -> Option<agent::Scope> {
+    match name(state) {
+        Some(agent::KIND) => Some(agent::Scope::default()),
+        Some(graph::KIND) => effect.as_str().split_once(':').map(|(node, _)| agent::Scope::node(node)),
+        _ => None,
+    }
+}

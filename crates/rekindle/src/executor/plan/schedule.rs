@@ -1,0 +1,416 @@
+//! Carrying out a plan: which steps can start, how many run at once, and what their ends mean for
+//! the others.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use rekindle_core::record::{CheckpointType, RunOutcome};
+use rekindle_core::{EffectId, Error, Json, Record, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::shape::StepShape;
+use super::state::{PlanRegister, StepRegister, StepStatus, results};
+use super::view::PlanSummary;
+use super::{Inner, effect};
+use crate::driver::{Driver, End, MEMORY, NewCheckpoint, OnWait, Performed, Spent, Stop};
+use crate::executor::call::{Caller, Made, Next, Ready};
+use crate::executor::reference::{Reference, walk};
+use crate::message::{ToolCall, ToolResult};
+
+/// Calls under way.
+type Jobs<'a> = FuturesUnordered<BoxFuture<'a, Made>>;
+
+/// One run of a plan.
+pub(super) struct Schedule<'a> {
+    plan: &'a Inner,
+    driver: &'a Driver,
+    caller: Caller<'a>,
+    at: PlanRegister,
+    known: Vec<StepRegister>,
+    /// How many dependencies each step still waits for.
+    missing: Vec<usize>,
+    /// Steps that can start.
+    queue: BTreeSet<usize>,
+    /// Steps that wait for somebody, and for what.
+    waiting: BTreeSet<usize>,
+    waits_for: Option<String>,
+    /// Where the results of steps stand in their log, as far as it was looked at.
+    outputs: HashMap<usize, usize>,
+    looked_at: usize,
+    executed: u64,
+    recovered: u64,
+    /// Nothing more is started, and why the run then fails, if it does.
+    halted: bool,
+    failure: Option<Error>,
+}
+
+/// The only part of a result that is needed to find it.
+#[derive(Deserialize)]
+struct Named {
+    step_id: String,
+}
+
+impl<'a> Schedule<'a> {
+    /// Where the state says the plan stands.
+    pub(super) async fn load(plan: &'a Inner, driver: &'a Driver, at: PlanRegister) -> Result<Self> {
+        let known: Vec<StepRegister> = driver
+            .read(|state| {
+                plan.steps.iter().map(|step| StepRegister::load(state, &step.spec.id, at.turn)).collect::<Result<_>>()
+            })
+            .await?;
+        let is_done = |step: usize| matches!(known[step].status, StepStatus::Completed | StepStatus::Skipped);
+        let missing: Vec<usize> = plan
+            .steps
+            .iter()
+            .map(|step| step.dependencies.iter().filter(|dependency| !is_done(**dependency)).count())
+            .collect();
+        let queue = (0..plan.steps.len()).filter(|step| missing[*step] == 0 && !is_done(*step)).collect();
+        let completed = known.iter().filter(|step| step.status == StepStatus::Completed).count() as u64;
+        let shape = StepShape {
+            at: at.clone(),
+            checkpoints: driver.options().checkpoints.clone(),
+            completed: AtomicU64::new(completed),
+        };
+        Ok(Self {
+            caller: Caller::new(driver, Arc::new(shape), plan.parallel()),
+            looked_at: at.results_from,
+            plan,
+            driver,
+            at,
+            known,
+            missing,
+            queue,
+            waiting: BTreeSet::new(),
+            waits_for: None,
+            outputs: HashMap::new(),
+            executed: 0,
+            recovered: completed,
+            halted: false,
+            failure: None,
+        })
+    }
+
+    /// Runs until the plan ends, waits or is to stop.
+    pub(super) async fn go(mut self) -> Result<End> {
+        let mut jobs = Jobs::new();
+        loop {
+            let stop = self.driver.proceed().await?;
+            if stop.is_none() && !self.halted {
+                self.start(&mut jobs).await;
+            }
+            if let Some(made) = jobs.next().await {
+                self.ended(made, &mut jobs).await;
+                continue;
+            }
+            if let Some(error) = self.failure {
+                return Err(error);
+            }
+            if let Some((stop, reason)) = stop.or(self.driver.proceed().await?) {
+                return self.stopped(stop, reason).await;
+            }
+            if let Some(end) = self.rest().await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Starts what can start, with one commit for all their intents.
+    async fn start(&mut self, jobs: &mut Jobs<'a>) {
+        let started = self.intend(self.plan.parallel().saturating_sub(jobs.len())).await;
+        match started {
+            Ok(ready) => ready.into_iter().for_each(|ready| jobs.push(Box::pin(self.caller.job(ready).run()))),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    async fn intend(&mut self, room: usize) -> Result<Vec<Ready>> {
+        let (mut started, mut records, mut intended) = (Vec::new(), Vec::new(), Vec::new());
+        while started.len() < room
+            && let Some(step) = self.queue.pop_first()
+        {
+            if let Err(error) = self.driver.check_budgets().await {
+                self.queue.insert(step);
+                self.fail(error);
+                break;
+            }
+            match self.next(step).await {
+                Ok(Next::Make(ready)) => {
+                    records.extend(self.early_intent(&ready, &mut intended).await?);
+                    started.push(*ready);
+                }
+                Ok(Next::Settled) => {
+                    self.adopt(step).await?;
+                    self.note(step).await?;
+                }
+                Ok(Next::Waits(what)) => self.wait(step, what),
+                // Others can go on; the run fails when they have ended.
+                Err(error) => drop(self.failure.get_or_insert(error)),
+            }
+        }
+        if !records.is_empty() {
+            self.driver.commit_intending(records, intended).await?;
+        }
+        Ok(started)
+    }
+
+    /// A step that somebody settled by hand is taken over.
+    async fn adopt(&mut self, number: usize) -> Result<()> {
+        let id = &self.plan.steps[number].spec.id;
+        let register = self.driver.read(|state| StepRegister::load(state, id, self.at.turn)).await?;
+        if register != self.known[number] {
+            return Ok(());
+        }
+        let (ready, _) = self.ready(number).await?;
+        self.caller.adopt(&ready).await
+    }
+
+    /// What is to be done with a step now, by what is on record for it.
+    async fn next(&mut self, number: usize) -> Result<Next> {
+        let (ready, fault) = self.ready(number).await?;
+        let id = ready.effect.id.clone();
+        let intended = self.driver.read(|state| state.effect(&id).is_some()).await;
+        if intended || self.driver.wait_of(&id).await.is_some() {
+            return self.caller.next(ready).await;
+        }
+        if let Some(why) = fault {
+            let result = ToolResult::failed(&ready.call, &why);
+            return self.caller.settle(&ready, result, Vec::new()).await;
+        }
+        self.driver.spend(Spent { iterations: 1, tool_calls: 1, ..Spent::default() }).await;
+        self.caller.next(ready).await
+    }
+
+    /// The call of a step, and what is wrong with its arguments. One that was begun goes on with the
+    /// arguments it was begun with.
+    async fn ready(&mut self, number: usize) -> Result<(Ready, Option<String>)> {
+        let step = &self.plan.steps[number];
+        let id = effect(self.at.turn, &step.spec.id, self.known[number].failures)?;
+        let intent = self.driver.read(|state| state.effect(&id).map(|known| known.intent.clone())).await;
+        let (arguments, hash, fault) = match intent {
+            Some(intent) => (intent.arguments.unwrap_or_else(Json::null), intent.arguments_hash, None),
+            None => match self.arguments(number).await {
+                Ok(arguments) => {
+                    let (hash, faults) = (crate::wait::digest(&arguments)?, step.entry.schema.faults(&arguments));
+                    let misfit =
+                        |faults| format!("the parameters do not fit the tool `{}`: {faults}", step.spec.action);
+                    (arguments, hash, faults.err().map(misfit))
+                }
+                Err(why) => (Json::null(), rekindle_core::Hash::of(b""), Some(why)),
+            },
+        };
+        let call = ToolCall::new(&step.spec.id, &step.spec.action, arguments.clone());
+        let mut ready = Ready::new(self.driver, id, Arc::clone(&step.entry), call, hash);
+        ready.effect.step = Some(step.spec.id.clone());
+        ready.effect.arguments = Some(arguments);
+        ready.effect.key_of = Some(effect(self.at.turn, &step.spec.id, 0)?);
+        ready.timeout = step.spec.timeout.or(ready.timeout);
+        ready.approval = step.entry.tool.options().approval.clone();
+        if let Some(retry) = &step.spec.retry {
+            ready.effect.retries = retry.retries();
+        }
+        Ok((ready, fault))
+    }
+
+    /// The intent of a call that begins at once; others get theirs when they begin.
+    async fn early_intent(&self, ready: &Ready, intended: &mut Vec<EffectId>) -> Result<Option<Record>> {
+        let risky = self.plan.is_risky(&ready.call.id) && self.driver.options().checkpoints.marks_risky();
+        if risky {
+            let description = format!("before the risky step `{}`", ready.call.id);
+            let number = self.known.iter().filter(|step| step.status == StepStatus::Completed).count() as u64;
+            self.driver.checkpoint(NewCheckpoint::auto(CheckpointType::Step, number, description)).await?;
+        }
+        let is_new = self.driver.read(|state| state.effect(&ready.effect.id).is_none()).await;
+        let at_once = ready.entry.permits.is_none() && ready.effect.alongside.is_empty();
+        if !is_new || !at_once || !self.driver.options().pending_writes {
+            return Ok(None);
+        }
+        intended.push(ready.effect.id.clone());
+        Ok(Some(self.driver.intent(&ready.effect, 1).into()))
+    }
+
+    /// The arguments of a step, with every reference looked up.
+    async fn arguments(&mut self, number: usize) -> Result<Json, String> {
+        let template = &self.plan.steps[number].parameters;
+        if !template.references().is_empty() {
+            self.look_at_results().await.map_err(|error| error.to_string())?;
+        }
+        let filled = self.driver.read(|state| {
+            template.fill(&mut |reference| self.look_up(state, reference).ok_or_else(|| self.nothing(reference)))
+        });
+        filled.await.map(Json::from)
+    }
+
+    fn look_up(&self, state: &rekindle_core::State, reference: &Reference) -> Option<Value> {
+        match (reference.root(), reference.name()) {
+            ("query", _) => Some(Value::String(self.at.query.clone())),
+            ("context", Some(key)) => {
+                let value = state.register(&format!("{MEMORY}{key}"))?.to_value().ok()?;
+                walk(value, reference.rest(2))
+            }
+            ("steps", Some(id)) => {
+                let place = self.outputs.get(self.plan.index.get(id)?)?;
+                let result = state.log(&results()).get(*place)?.to_value().ok()?;
+                walk(result, reference.rest(2))
+            }
+            _ => None,
+        }
+    }
+
+    fn nothing(&self, reference: &Reference) -> String {
+        let status = reference.name().filter(|_| reference.root() == "steps").and_then(|id| {
+            let status = self.known[*self.plan.index.get(id)?].status;
+            (status != StepStatus::Completed).then(|| format!(": step `{id}` is {}", status.as_str()))
+        });
+        format!("there is nothing at `{reference}`{}", status.unwrap_or_default())
+    }
+
+    async fn look_at_results(&mut self) -> Result<()> {
+        let new = self.driver.read(|state| {
+            let log = state.log(&results());
+            let new = log.get(self.looked_at..).unwrap_or_default();
+            new.iter().map(Json::decode::<Named>).collect::<Result<Vec<_>>>()
+        });
+        for Named { step_id } in new.await? {
+            if let Some(step) = self.plan.index.get(&step_id) {
+                self.outputs.insert(*step, self.looked_at);
+            }
+            self.looked_at += 1;
+        }
+        Ok(())
+    }
+
+    async fn ended(&mut self, made: Made, jobs: &mut Jobs<'a>) {
+        let Some(&step) = self.plan.index.get(&made.ready.call.id) else { return };
+        let next = match made.performed {
+            Ok(Performed::Settled(_)) => Ok(Next::Settled),
+            Ok(Performed::Open(what)) => Ok(Next::Waits(what)),
+            Ok(Performed::InDoubt(why)) if self.driver.is_stopping() => Ok(Next::Waits(why)),
+            Ok(Performed::InDoubt(why)) => self.caller.doubt(&made.ready, &why).await,
+            Err(error) => Err(error),
+        };
+        let noted = match next {
+            Ok(Next::Settled) => self.note(step).await,
+            Ok(Next::Waits(what)) => {
+                self.wait(step, what);
+                Ok(())
+            }
+            Ok(Next::Make(ready)) => {
+                jobs.push(Box::pin(self.caller.job(*ready).run()));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = noted {
+            self.fail(error);
+        }
+    }
+
+    /// A step has ended: what that means for the others.
+    async fn note(&mut self, step: usize) -> Result<()> {
+        let id = &self.plan.steps[step].spec.id;
+        self.known[step] = self.driver.read(|state| StepRegister::load(state, id, self.at.turn)).await?;
+        match self.known[step].status {
+            StepStatus::Completed => {
+                self.executed += 1;
+                for dependant in &self.plan.steps[step].dependants {
+                    self.missing[*dependant] -= 1;
+                    if self.missing[*dependant] == 0 && self.known[*dependant].status != StepStatus::Skipped {
+                        self.queue.insert(*dependant);
+                    }
+                }
+            }
+            StepStatus::Failed if self.plan.spec.fail_fast && !self.plan.steps[step].spec.optional => {
+                self.halted = true
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, step: usize, what: String) {
+        self.waiting.insert(step);
+        self.waits_for.get_or_insert(what);
+    }
+
+    /// Nothing more is started; what is under way may end.
+    fn fail(&mut self, error: Error) {
+        self.halted = true;
+        self.failure.get_or_insert(error);
+    }
+
+    /// Nothing is under way: the plan waits, or it has come to its end.
+    async fn rest(&mut self) -> Result<Option<End>> {
+        let Some(what) = self.waits_for.take().filter(|_| !self.halted) else { return self.finish().await.map(Some) };
+        if self.driver.options().on_wait == OnWait::Hold {
+            self.driver.hold().await?;
+            self.queue.append(&mut self.waiting);
+            return Ok(None);
+        }
+        self.driver.remind().await?;
+        Ok(Some(End::new(RunOutcome::Waiting, what)))
+    }
+
+    async fn finish(&mut self) -> Result<End> {
+        let error = self.what_failed();
+        let (turn, _) = self.driver.spent().await;
+        let summary = PlanSummary {
+            success: error.is_none(),
+            error: error.clone(),
+            total_duration_ms: turn.active_micros / 1_000,
+            tokens: turn.input_tokens.saturating_add(turn.output_tokens),
+            steps_executed: self.executed,
+            steps_recovered: self.recovered,
+        };
+        let value = Some(Json::of(&summary)?);
+        if let Some(error) = error {
+            return Ok(End { value, ..End::new(RunOutcome::Failed, error) });
+        }
+        // The failures of optional steps stay on record.
+        let register = self.driver.read(PlanRegister::load).await?;
+        self.driver.stage(vec![PlanRegister { done: true, ..register }.record()?]).await?;
+        let number = self.known.iter().filter(|step| step.status == StepStatus::Completed).count() as u64;
+        let marked = self.driver.options().checkpoints.marks_turn();
+        let checkpoint = marked.then(|| NewCheckpoint::auto(CheckpointType::Step, number, "Execution complete"));
+        Ok(End { value, checkpoint, ..End::new(RunOutcome::Succeeded, "Execution complete") })
+    }
+
+    /// Why the plan did not succeed, if it did not.
+    fn what_failed(&self) -> Option<String> {
+        let statuses = self.plan.statuses(&self.known);
+        let required = |step: &usize| !self.plan.steps[*step].spec.optional;
+        let lacking: Vec<usize> = (0..statuses.len())
+            .filter(required)
+            .filter(|step| !matches!(statuses[*step], StepStatus::Completed | StepStatus::Skipped))
+            .collect();
+        if lacking.is_empty() {
+            return None;
+        }
+        let failed = (0..statuses.len()).filter(|step| statuses[*step] == StepStatus::Failed);
+        let mut parts: Vec<String> = failed
+            .take(5)
+            .map(|step| {
+                let why = self.known[step].error.as_deref().unwrap_or_default();
+                format!("step `{}` failed: {why}", self.plan.steps[step].spec.id)
+            })
+            .collect();
+        let blocked = lacking.iter().filter(|step| statuses[**step] == StepStatus::Blocked).count();
+        if blocked > 0 {
+            parts.push(format!("{blocked} steps that depend on what failed are blocked"));
+        }
+        Some(parts.join("; "))
+    }
+
+    async fn stopped(&mut self, stop: Stop, reason: String) -> Result<End> {
+        if stop < Stop::Cancel {
+            return Ok(End::new(RunOutcome::Paused, reason));
+        }
+        let register = self.driver.read(PlanRegister::load).await?;
+        self.driver.stage(vec![PlanRegister { done: true, ..register }.record()?]).await?;
+        Ok(End::new(RunOutcome::Cancelled, reason))
+    }
+}
