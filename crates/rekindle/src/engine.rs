@@ -12,6 +12,7 @@ use rekindle_core::{
 use rekindle_store::{StoreOptions, SystemClock, system_ids};
 
 use crate::driver::Live;
+use crate::executor::graph::CheckpointConfig;
 use crate::secret::{NoSecrets, SecretSource};
 use crate::session::Session;
 
@@ -41,6 +42,7 @@ struct Shared {
     lease: Duration,
     poll: Duration,
     owner: String,
+    checkpoint_config: Option<CheckpointConfig>,
     live: Mutex<HashMap<SessionKey, Weak<Live>>>,
 }
 
@@ -68,6 +70,7 @@ impl Engine {
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(250),
             owner: String::new(),
+            checkpoint_config: None,
             live: Mutex::default(),
         };
         Self { shared: Arc::new(shared), namespace: Namespace::default() }
@@ -96,6 +99,12 @@ impl Engine {
     #[must_use]
     pub fn with_owner(self, owner: impl Into<String>) -> Self {
         self.change(|shared| shared.owner = owner.into())
+    }
+
+    /// When graphs make checkpoints here, whatever they say themselves.
+    #[must_use]
+    pub fn with_checkpoint_config(self, config: CheckpointConfig) -> Self {
+        self.change(|shared| shared.checkpoint_config = Some(config))
     }
 
     /// The same engine, for the sessions of another namespace.
@@ -162,6 +171,7 @@ impl Engine {
             lease: shared.lease,
             poll: shared.poll,
             owner: shared.owner.clone(),
+            checkpoint_config: shared.checkpoint_config.clone(),
             live: Mutex::default(),
         };
         change(&mut copy);
@@ -170,6 +180,10 @@ impl Engine {
 
     pub(crate) fn secrets(&self) -> &Arc<dyn SecretSource> {
         &self.shared.secrets
+    }
+
+    pub(crate) fn checkpoint_config(&self) -> Option<&CheckpointConfig> {
+        self.shared.checkpoint_config.as_ref()
     }
 
     pub(crate) fn lease(&self) -> Duration {

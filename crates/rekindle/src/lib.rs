@@ -56,7 +56,7 @@ pub use engine::Engine;
 pub use event::{Event, Events, LiveEvent, LiveKind};
 pub use executor::agent::{Agent, AgentBuilder, SubAgent};
 pub use executor::flow::{Flow, FlowContext};
-pub use executor::graph;
+pub use executor::graph::{self, Graph, GraphBuilder};
 pub use executor::plan::{
     Plan, PlanBuilder, PlanInput, PlanResult, PlanSpec, PlanState, PlanSummary, RetrySpec, StepResult, StepSpec,
     StepStatus, StepView,

@@ -10,7 +10,7 @@ use crate::codec::{Batch, Codec, Frame, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, CheckpointId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
-use crate::record::{Checkpoint, Marks, Record};
+use crate::record::{Checkpoint, CheckpointRemoved, Marks, Record};
 use crate::session::{Damage, DamageKind, SessionInfo};
 use crate::state::State;
 use crate::store::{MAX_FRAMES, ReadFrames, Slot, StoreExt as _};
@@ -496,7 +496,13 @@ impl Journal {
             let Some(batch) = self.batch(Place { session, branch: &inbox }, slot, on_damage)? else { continue };
             for record in batch.records {
                 match record {
-                    Record::CheckpointRemoved(removed) => marks.removed.extend(removed.checkpoints),
+                    Record::CheckpointRemoved(removed) => {
+                        // A run that has more than it wants to keep does not see every pin in time.
+                        let surplus = removed.reason == CheckpointRemoved::SURPLUS;
+                        let gone = removed.checkpoints.into_iter().filter(|id| !surplus || !marks.is_pinned(id));
+                        let gone: Vec<_> = gone.collect();
+                        marks.removed.extend(gone);
+                    }
                     Record::CheckpointMarked(marked) => {
                         let mark = marks.marked.entry(marked.checkpoint).or_default();
                         mark.0 = marked.pinned.or(mark.0);

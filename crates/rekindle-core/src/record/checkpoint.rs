@@ -205,6 +205,9 @@ impl CheckpointMarked {
 }
 
 impl CheckpointRemoved {
+    /// The reason a run gives that has made more of them than it wants to keep. Pinned ones stay.
+    pub const SURPLUS: &'static str = "surplus";
+
     /// `checkpoints` are no longer marks.
     pub fn new(checkpoints: Vec<CheckpointId>, reason: impl Into<String>) -> Self {
         Self { checkpoints, reason: reason.into(), extra: Extra::new() }

@@ -4,6 +4,7 @@ mod compact;
 mod diff;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -195,6 +196,15 @@ impl State {
     /// All registers.
     pub fn registers(&self) -> impl Iterator<Item = (&RegisterKey, &Json)> {
         self.registers.iter()
+    }
+
+    /// The registers whose names begin with `prefix`.
+    pub fn registers_under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a RegisterKey, &'a Json)> {
+        let from = RegisterKey::new(prefix).map_or(Bound::Unbounded, Bound::Included);
+        let range = self.registers.range((from, Bound::Unbounded));
+        range
+            .skip_while(move |(key, _)| key.as_str() < prefix)
+            .take_while(move |(key, _)| key.as_str().starts_with(prefix))
     }
 
     /// An effect of the current line of runs whose outcome was not yet taken into a log.

@@ -1,7 +1,9 @@
 //! Checkpoints made by a run.
 
-use rekindle_core::record::{Checkpoint, CheckpointSource, CheckpointTrigger, CheckpointType};
-use rekindle_core::{CheckpointId, Result};
+use std::collections::{HashSet, VecDeque};
+
+use rekindle_core::record::{Checkpoint, CheckpointRemoved, CheckpointSource, CheckpointTrigger, CheckpointType};
+use rekindle_core::{CheckpointId, Position, Record, Result};
 
 use super::{Core, Driver};
 
@@ -26,6 +28,8 @@ pub struct NewCheckpoint {
     pub next: Vec<String>,
     /// For filters and retention.
     pub tags: Vec<String>,
+    /// Whether it may go when the run has made more than it wants to keep.
+    pub passing: bool,
 }
 
 impl NewCheckpoint {
@@ -60,6 +64,68 @@ impl Driver {
         self.stage_checkpoint_in(&mut core, new)
     }
 
+    /// Commits records with marks behind them, as one atomic batch.
+    pub(crate) async fn commit_marked(&self, records: Vec<Record>, checkpoints: Vec<NewCheckpoint>) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        self.make_room(&mut core, &records).await?;
+        core.stage(records)?;
+        for checkpoint in checkpoints {
+            self.stage_checkpoint_in(&mut core, checkpoint)?;
+        }
+        self.write(&mut core).await
+    }
+
+    /// Lets go of the oldest passing marks of this run but the newest `keep`. Their positions stay
+    /// until retention trims them.
+    pub(crate) async fn drop_surplus(&self, keep: usize) -> Result<()> {
+        let surplus: Vec<CheckpointId> = {
+            let mut core = self.shared.core.lock().await;
+            let surplus = core.passing.len().saturating_sub(keep);
+            core.passing.drain(..surplus).map(|(id, _)| id).collect()
+        };
+        self.unmark(surplus).await
+    }
+
+    /// Lets go of the passing marks after something failed.
+    pub(crate) async fn drop_unclean(&self) -> Result<()> {
+        let unclean: Vec<CheckpointId> = {
+            let mut core = self.shared.core.lock().await;
+            let (clean, unclean): (VecDeque<_>, VecDeque<_>) = core.passing.drain(..).partition(|(_, clean)| *clean);
+            core.passing = clean;
+            unclean.into_iter().map(|(id, _)| id).collect()
+        };
+        self.unmark(unclean).await
+    }
+
+    async fn unmark(&self, checkpoints: Vec<CheckpointId>) -> Result<()> {
+        if checkpoints.is_empty() {
+            return Ok(());
+        }
+        let removed = CheckpointRemoved::new(checkpoints, CheckpointRemoved::SURPLUS);
+        self.engine().journal().send(self.session(), &[removed.into()]).await.map(drop)
+    }
+
+    /// Takes note of the passing marks that runs before this one left, about `most` of them. The
+    /// newest of each run stays.
+    pub(crate) async fn know_marks(&self, most: usize) -> Result<()> {
+        if most == 0 || self.shared.continues.is_none() && self.read(|state| state.checkpoint().is_none()).await {
+            return Ok(());
+        }
+        let wanted = most.saturating_mul(2).saturating_add(64);
+        let position = Position::new(self.branch().clone(), self.shared.lease.head.seq);
+        let known = self.engine().journal().checkpoints(self.session(), Some(&position), None, wanted).await?;
+        let mut runs = HashSet::new();
+        let mut passing = VecDeque::new();
+        for info in known {
+            let newest = runs.insert(info.checkpoint.run.clone());
+            if !newest && is_passing(&info.checkpoint) && info.position.branch == *self.branch() {
+                passing.push_front((info.checkpoint.id, info.checkpoint.clean));
+            }
+        }
+        self.shared.core.lock().await.passing = passing;
+        Ok(())
+    }
+
     pub(super) fn stage_checkpoint_in(&self, core: &mut Core, new: NewCheckpoint) -> Result<CheckpointId> {
         core.stage_ledger()?;
         core.count_time();
@@ -84,6 +150,10 @@ impl Driver {
             ..Checkpoint::new(id.clone())
         };
         core.stage(vec![checkpoint.into()])?;
+        if new.passing {
+            let clean = core.clean;
+            core.passing.push_back((id.clone(), clean));
+        }
         Ok(id)
     }
 
@@ -96,4 +166,16 @@ impl Driver {
     pub(crate) async fn take_growth(&self) -> usize {
         std::mem::take(&mut self.shared.core.lock().await.bytes_since_step)
     }
+}
+
+/// Whether a mark may go when there are too many.
+fn is_passing(checkpoint: &Checkpoint) -> bool {
+    let kind = matches!(
+        checkpoint.kind,
+        CheckpointType::NodeStart
+            | CheckpointType::NodeComplete
+            | CheckpointType::EdgeTransition
+            | CheckpointType::LoopIteration
+    );
+    kind && checkpoint.trigger == CheckpointTrigger::Auto && !checkpoint.pinned && checkpoint.tags.is_empty()
 }

@@ -34,6 +34,13 @@ impl Fingerprint {
         self.with(part, short)
     }
 
+    /// Depends on all that `other` depends on, named with `prefix`.
+    #[must_use]
+    pub(crate) fn with_all(mut self, prefix: &str, other: &Self) -> Self {
+        self.0.extend(other.0.iter().map(|(part, text)| (format!("{prefix}{part}"), text.clone())));
+        self
+    }
+
     /// Whether it says something about `part`.
     pub(crate) fn has(&self, part: &str) -> bool {
         self.0.contains_key(part)

@@ -93,14 +93,14 @@ pub struct Recorded {
     /// What else is committed together with the outcome.
     pub records: Vec<Record>,
     /// What is marked right behind it.
-    pub checkpoint: Option<NewCheckpoint>,
+    pub checkpoints: Vec<NewCheckpoint>,
     /// What the outcome says besides.
     pub extra: Extra,
 }
 
 impl From<Json> for Recorded {
     fn from(value: Json) -> Self {
-        Self { value, usage: Usage::default(), records: Vec::new(), checkpoint: None, extra: Extra::new() }
+        Self { value, usage: Usage::default(), records: Vec::new(), checkpoints: Vec::new(), extra: Extra::new() }
     }
 }
 
@@ -285,14 +285,14 @@ impl Driver {
         outcome: EffectOutcome,
         recorded: Recorded,
     ) -> Result<EffectOutcome> {
-        let Recorded { value, usage, records, checkpoint, extra } = recorded;
+        let Recorded { value, usage, records, checkpoints, extra } = recorded;
         let outcome = EffectOutcome { value: Some(value), usage, extra, ..outcome };
         batch.push(outcome.clone().into());
         batch.extend(records);
         let mut core = self.shared.core.lock().await;
         self.make_room(&mut core, &batch).await?;
         core.stage(batch)?;
-        if let Some(checkpoint) = checkpoint {
+        for checkpoint in checkpoints {
             self.stage_checkpoint_in(&mut core, checkpoint)?;
         }
         if self.options().pending_writes {

@@ -18,7 +18,7 @@ mod run;
 mod validate;
 mod waits;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,6 +115,8 @@ struct Core {
     ledger: Ledger,
     ledger_changed: bool,
     last_checkpoint: Option<CheckpointId>,
+    /// Marks of this run that may go when there are too many, oldest first.
+    passing: VecDeque<(CheckpointId, bool)>,
     /// Up to when active time was counted.
     counted: Instant,
     /// Nothing failed since the run began.

@@ -1,5 +1,6 @@
 //! Opening a session for a run: lease, restore, the checks, and the records every run begins with.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -443,6 +444,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         limits: *engine.journal().codec().limits(),
         redactor: Arc::clone(&redactor),
         last_checkpoint: restored.state.checkpoint().cloned(),
+        passing: VecDeque::new(),
         ledger_changed: !opening.resume.raise.is_empty(),
         state: restored.state,
         writer,

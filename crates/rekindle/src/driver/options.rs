@@ -7,6 +7,7 @@ use rekindle_core::retention::Policy;
 use rekindle_core::{BranchId, CheckpointId, Head, Json, Result};
 
 use super::{Budget, Budgets, Frequency};
+use crate::executor::graph::CheckpointConfig;
 use crate::secret::SecretRef;
 
 /// What happens when the store fails for longer than a few tries.
@@ -42,6 +43,8 @@ pub struct RunOptions {
     pub on_persist_failure: PersistFailure,
     /// Which positions are marked as checkpoints.
     pub checkpoints: Frequency,
+    /// The same for graphs; the graph's own unless this says otherwise.
+    pub checkpoint_config: Option<CheckpointConfig>,
     /// What one turn may use.
     pub budgets: Budgets,
     /// What the whole session may use.
@@ -67,6 +70,7 @@ impl Default for RunOptions {
             durability: Durability::Async,
             on_persist_failure: PersistFailure::Halt,
             checkpoints: Frequency::PerTurn,
+            checkpoint_config: None,
             budgets: Budgets::default(),
             session_budgets: Budgets::default(),
             pending_writes: true,
@@ -121,6 +125,7 @@ pub struct ResumeOptions {
     pub(crate) fallback: bool,
     pub(crate) take_over: bool,
     pub(crate) patience: Duration,
+    pub(crate) checkpoint_config: Option<CheckpointConfig>,
 }
 
 impl ResumeOptions {
@@ -212,6 +217,13 @@ impl ResumeOptions {
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// When the run of a graph makes checkpoints, whatever the graph and the engine say.
+    #[must_use]
+    pub fn checkpoint_config(mut self, config: CheckpointConfig) -> Self {
+        self.checkpoint_config = Some(config);
         self
     }
 

@@ -1,31 +1,24 @@
-//! An agent as a tool of another: a child session with a journal of its own.
+//! An agent as a tool of another.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome};
-use rekindle_core::{BranchId, ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, Status};
+use rekindle_core::{Json, Result, SessionKey, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Agent;
-use crate::driver::{ResumeOptions, RunReport};
+use crate::driver::RunOptions;
+use crate::executor::Executor;
+use crate::executor::child::{ChildTool, ChildWork};
 use crate::message::{Message, Role};
-use crate::session::Session;
-use crate::tool::{Retries, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
+use crate::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 
-/// How often a child that waits for a child of its own is looked after.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
-
-/// An agent as a tool of another. Each call has a child session: it is committed before its first
-/// prompt, knows its parent, and goes on where it was when the parent is resumed. Its result is
-/// the text of its answer.
+/// An agent as a tool of another, or as a step of a plan. Each call has a child session: it is
+/// committed before its first prompt, knows its parent, and goes on where it was when the parent
+/// is resumed. Its result is the text of its answer.
 #[derive(Debug)]
-pub struct SubAgent {
-    agent: Agent,
-    spec: ToolSpec,
-    options: ToolOptions,
-}
+pub struct SubAgent(ChildTool);
 
 #[derive(Deserialize, JsonSchema)]
 struct Task {
@@ -37,141 +30,50 @@ impl SubAgent {
     /// `agent` as a tool of its own name.
     pub fn new(agent: Agent, description: impl Into<String>) -> Self {
         let parameters = Json::from(schemars::schema_for!(Task).to_value());
-        let name = agent.name().to_owned();
-        let spec = ToolSpec { name, description: description.into(), parameters, version: None };
-        let options = ToolOptions {
-            writes: true,
-            // A second call finds the child of the first and goes on with it.
-            in_doubt: Some(InDoubtPolicy::Idempotent),
-            timeout: None,
-            retries: Retries::none(),
-            ..ToolOptions::default()
-        };
-        Self { agent, spec, options }
+        Self(ChildTool::new(agent, description.into(), parameters))
+    }
+}
+
+impl ChildWork for Agent {
+    fn name(&self) -> &str {
+        self.name()
     }
 
-    async fn open(&self, context: &ToolContext, key: SessionKey) -> Result<Session> {
-        let header = SessionHeader {
-            agent: Some(self.agent.name().to_owned()),
-            parent: Some(context.session().clone()),
-            ..SessionHeader::new(key.clone())
-        };
-        context.engine().journal().open_or_create(header).await?;
-        Ok(Session::new(context.engine().clone(), key))
+    fn executor(&self) -> Arc<dyn Executor> {
+        self.executor()
     }
 
-    /// Starts the child's turn, or goes on with it; while the parent holds, until the child ends.
-    async fn run(&self, context: &ToolContext, session: &Session, task: String) -> Result<Option<RunReport>> {
-        let state = session.engine().journal().load(session.key(), None).await?.state;
-        let begun = state.run().is_some();
-        match state.status() {
-            Status::Succeeded if begun => return Ok(None),
-            Status::Cancelled if begun => return Err(super::step_failed("the child session was cancelled")),
-            _ => {}
-        }
-        let mut input = if begun { Vec::new() } else { vec![Message::user(task)] };
-        loop {
-            let report = self.run_once(context, session, std::mem::take(&mut input)).await?;
-            let waits = report.outcome == RunOutcome::Waiting && context.holds() && !context.is_cancelled();
-            if !waits || !self.answered(context, session, &report).await? {
-                return Ok(Some(report));
-            }
-        }
+    fn options(&self) -> RunOptions {
+        self.options().clone()
     }
 
-    async fn run_once(&self, context: &ToolContext, session: &Session, input: Vec<Message>) -> Result<RunReport> {
-        // The run of a dead parent may still hold the child's lease for a moment.
-        let options = ResumeOptions::new(format!("parent {}", context.session()))
-            .patience(session.engine().lease().saturating_mul(2));
-        let handle = self.agent.run_with(input, session, options).await?;
-        let run = handle.run().clone();
-        let report = handle.report();
-        tokio::pin!(report);
-        tokio::select! {
-            report = &mut report => return report,
-            () = context.cancelled() => {}
-        }
-        let command = if context.is_cancelling() { Command::Cancel } else { Command::Pause };
-        crate::operations::control::tell_run(session.engine(), session.key(), &run, command).await?;
-        report.await
+    fn input(&self, arguments: &Json) -> Result<Message> {
+        Ok(Message::user(arguments.decode::<Task>()?.task))
     }
 
-    /// Waits until something is sent to the child or its wait is due; whether it was.
-    async fn answered(&self, context: &ToolContext, session: &Session, report: &RunReport) -> Result<bool> {
-        let inbox = async || Ok::<_, rekindle_core::Error>(session.info().await?.branch(&BranchId::inbox())?.head.seq);
-        let before = session.engine().journal().load(session.key(), None).await?.state.inbox_taken();
-        let clock = session.engine().journal().clock();
-        let now = clock.now();
-        let due = report.waits.iter().flat_map(|wait| [wait.remind_at, wait.expires_at]).flatten();
-        // A child without a wait of its own waits for a child of its own: it is looked after now and then.
-        let due = due.filter(|at| *at > now).min().or(report.waits.is_empty().then(|| now.plus(LOOK_AFTER)));
-        loop {
-            if inbox().await? > before || due.is_some_and(|due| due <= clock.now()) {
-                return Ok(true);
-            }
-            tokio::select! {
-                () = tokio::time::sleep(session.engine().poll()) => {}
-                () = context.cancelled() => return Ok(false),
-            }
-        }
+    /// What the child said last.
+    fn result(&self, state: &State) -> Result<Json> {
+        let messages = Self::messages(state)?;
+        let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
+        Ok(Json::from(last.map(Message::text).unwrap_or_default().as_str()))
     }
 }
 
 #[async_trait]
 impl Tool for SubAgent {
     fn spec(&self) -> &ToolSpec {
-        &self.spec
+        self.0.spec()
     }
 
     fn options(&self) -> &ToolOptions {
-        &self.options
+        self.0.options()
     }
 
     fn child(&self, parent: &SessionKey, idempotency_key: &str) -> Option<SessionKey> {
-        let id = SessionId::new(format!("{}.{}-{idempotency_key}", parent.id, self.spec.name));
-        let id = id.or_else(|_| SessionId::new(format!("{}-{idempotency_key}", self.spec.name)));
-        Some(SessionKey::new(parent.namespace.clone(), id.ok()?))
+        self.0.child(parent, idempotency_key)
     }
 
     async fn call(&self, context: &ToolContext, arguments: &Json) -> Result<ToolOutput, ToolError> {
-        let task: Task = serde_json::from_str(arguments.as_str())?;
-        let key = self.child(context.session(), context.idempotency_key());
-        let key = key.ok_or_else(|| ToolError::failed("the child session has no legal name"))?;
-        let session = self.open(context, key).await?;
-        let report = match self.run(context, &session, task.task).await {
-            Ok(report) => report,
-            // Nothing the child did is lost, so nothing is decided here: it goes on at a resume.
-            Err(error) if !is_final(error.kind()) => {
-                return Ok(ToolOutput::suspend(format!("child session `{}`: {error}", session.key())));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let waits = |why: &str| ToolOutput::suspend(format!("child session `{}` {why}", session.key()));
-        match report.as_ref().map(|report| report.outcome) {
-            Some(RunOutcome::Waiting) => Ok(waits("waits")),
-            Some(RunOutcome::Paused) => Ok(waits("is paused")),
-            Some(RunOutcome::Cancelled) => Err(ToolError::failed("the child session was cancelled")),
-            _ => Ok(ToolOutput::json(Json::from(answer(&session).await?.as_str()))),
-        }
+        self.0.call(context, arguments).await
     }
-}
-
-/// Whether a child that failed so has failed for good.
-fn is_final(kind: &ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::StepFailed
-            | ErrorKind::BudgetSpent { .. }
-            | ErrorKind::InDoubt
-            | ErrorKind::Invalid
-            | ErrorKind::Limit { .. }
-    )
-}
-
-/// What the child said last.
-async fn answer(session: &Session) -> Result<String> {
-    let state = session.engine().journal().load(session.key(), None).await?.state;
-    let messages = Agent::messages(&state)?;
-    let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
-    Ok(last.map(Message::text).unwrap_or_default())
 }

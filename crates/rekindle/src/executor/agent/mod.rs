@@ -34,7 +34,7 @@ pub(crate) use place::Place;
 pub(crate) use state::{LoopState, Phase, Scope, check_register, messages};
 use toolbox::Toolbox;
 use turn::Turn;
-pub(crate) use turn::{call_effect, closing};
+pub(crate) use turn::{call_effect, closing, closing_in};
 
 /// The name under which sessions remember this executor.
 pub(crate) const KIND: &str = "agent";
@@ -147,6 +147,36 @@ impl Agent {
     pub async fn ask(&self, message: impl Into<Message>) -> Result<RunReport> {
         let session = Engine::memory()?.create_new().await?;
         self.run_once(message, &session).await
+    }
+
+    /// The same with one more tool.
+    pub(crate) fn with_tool(&self, tool: Arc<dyn crate::tool::Tool>) -> Result<Self> {
+        let inner = &self.inner;
+        let inner = Inner {
+            name: inner.name.clone(),
+            model: Arc::clone(&inner.model),
+            system: inner.system.clone(),
+            toolbox: inner.toolbox.with(tool)?,
+            middleware: inner.middleware.clone(),
+            reduction: inner.reduction.clone(),
+            options: inner.options.clone(),
+            model_retries: inner.model_retries.clone(),
+            model_timeout: inner.model_timeout,
+            same_call_limit: inner.same_call_limit,
+            failure_limit: inner.failure_limit,
+            parallel: inner.parallel,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Runs its loop inside a node of a graph: begins turn `turn` with `prompt`, or goes on with it.
+    pub(crate) async fn run_in(&self, driver: &Driver, place: Place, turn: u64, prompt: String) -> Result<End> {
+        let mut running = Turn::load(&self.inner, driver, place).await?;
+        match running.at.turn < turn {
+            true => running.begin(vec![Message::user(prompt)]).await?,
+            false => running.recover().await?,
+        }
+        running.go().await
     }
 
     /// It as an executor, for [`crate::operations::resume`] and workers.

@@ -116,11 +116,7 @@ impl<'a> Caller<'a> {
             Record::LogAppendOutcomes(append) => LogAppend::new(append.log, vec![recorded.value.clone()]).into(),
             other => other,
         });
-        self.driver.stage(records.collect()).await?;
-        if let Some(checkpoint) = recorded.checkpoint {
-            self.driver.stage_checkpoint(checkpoint).await?;
-        }
-        self.driver.commit_staged().await
+        self.driver.commit_marked(records.collect(), recorded.checkpoints).await
     }
 
     /// What is to be done with a call now, by what is on record for it.

@@ -1,28 +1,430 @@
-//! The graph executor: nodes that do something, and edges that say what comes next.
+//! The graph executor: nodes that do something, and edges that say what comes next. Memory,
+//! conversations, outputs, visit counts and budgets stand in one journal, so that every position
+//! holds all of them.
 
+mod agent_node;
+mod builder;
+mod check;
+mod child;
 mod condition;
 mod config;
+mod draw;
+mod join;
+mod node;
+mod output;
+mod run;
 mod spec;
 mod state;
+mod view;
+mod visit;
+mod wait;
 
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rekindle_core::record::{Durability, RegisterSet};
+use rekindle_core::{Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use builder::GraphBuilder;
 pub use condition::{Condition, Test};
 pub use config::CheckpointConfig;
+pub use draw::Trail;
+pub use node::GraphMemory;
 pub use spec::{EdgeSpec, GraphSpec, Merge, NodeSpec, WaitNode, Work};
 pub use state::{GraphMetrics, Visited};
+pub use view::{GraphResult, GraphState, GraphSummary, StrandStatus, StrandView};
+
+use self::join::Reducer;
+use self::node::{Node, Prepared};
+use self::run::{Run, leftovers};
+use self::state::{GraphRegister, METRICS, OVERLAY, Phase, STRAND, Strand, VISITS};
+use super::agent::{Scope, closing_in};
+use super::{Executor, Input};
+use crate::driver::{
+    Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
+};
+use crate::engine::Engine;
+use crate::message::Message;
+use crate::session::Session;
 
 pub(crate) use state::{check_register, is_mid_turn};
 
-use rekindle_core::{Journal, Record, Result, State};
-
 /// The name under which sessions remember this executor.
 pub(crate) const KIND: &str = "graph";
+/// How many nodes run at once unless the graph says otherwise.
+const PARALLEL: usize = 8;
+/// How often a node may be visited in one run unless the graph says otherwise.
+const VISITS_IN_A_RUN: u64 = 100;
+/// The prefix of what the loops of agents in nodes keep.
+const NODE: &str = "node/";
+
+/// A graph: nodes that do something, and edges that say what comes next. Cheap to clone.
+///
+/// ```
+/// use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec};
+/// use rekindle::schemars::{self, JsonSchema};
+/// use rekindle::{Engine, Json};
+///
+/// #[derive(serde::Deserialize, JsonSchema)]
+/// struct Draft { version: u32 }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle::Result<()> {
+/// let graph = Graph::builder("essay")
+///     .memory("version", 0)
+///     .function("write", async |_, draft: Draft| Ok(draft.version + 1))
+///     .node(NodeSpec::function("write").with("version", "${memory.version}").reads(["version"]).save("version", ""))
+///     .node(NodeSpec::router("judge"))
+///     .node(NodeSpec::question("publish", "Publish version ${memory.version}?").reads(["version"]).writes(["verdict"]))
+///     .path(["write", "judge"])
+///     .edge(EdgeSpec::new("judge", "write").when(Condition::memory("version").less_than(3)))
+///     .edge(EdgeSpec::new("judge", "publish").or_else())
+///     .build()?;
+///
+/// let engine = Engine::memory()?; // Engine::open("sqlite:./graphs.db")? outlives the process
+/// let session = engine.create("essay-1").await?;
+/// let waits = graph.run_once(GraphInput::new(), &session).await?;
+/// assert_eq!(waits.report.waits[0].prompt, "Publish version 3?");
+///
+/// let wait = waits.report.waits[0].wait.clone();
+/// let answer = rekindle::operations::Answer::value(wait, Json::from("yes"), "maria");
+/// rekindle::operations::answer(&engine, session.key(), &answer).await?;
+/// let done = graph.resume_once(&session).await?;
+/// assert_eq!(done.get::<String>("verdict")?.as_deref(), Some("yes"));
+/// assert_eq!(done.state.visits["write"], 3);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Graph {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    spec: GraphSpec,
+    nodes: Vec<Node>,
+    index: HashMap<String, usize>,
+    reducers: BTreeMap<String, Reducer>,
+    options: RunOptions,
+}
+
+/// What a run of a graph begins with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GraphInput {
+    /// Memory beside the graph's own.
+    #[serde(default)]
+    pub memory: BTreeMap<String, Value>,
+}
+
+impl GraphInput {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a key of the memory.
+    #[must_use]
+    pub fn with(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.memory.insert(key.into(), value.into());
+        self
+    }
+}
+
+impl Graph {
+    /// A new graph of that name.
+    pub fn builder(name: impl Into<String>) -> GraphBuilder {
+        Self::from_spec(GraphSpec { name: name.into(), ..GraphSpec::default() })
+    }
+
+    /// A graph as it was written down; it still needs its functions, tools and agents.
+    pub fn from_spec(spec: GraphSpec) -> GraphBuilder {
+        GraphBuilder::new(spec)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.spec.name
+    }
+
+    /// As it was written down.
+    pub fn spec(&self) -> &GraphSpec {
+        &self.inner.spec
+    }
+
+    /// Creates a session that says it is this graph's, so that it can be found by it.
+    pub async fn create_session(&self, engine: &Engine, id: &str) -> Result<Session> {
+        let header = SessionHeader { agent: Some(self.name().to_owned()), ..SessionHeader::new(engine.key(id)?) };
+        engine.create_with(header).await
+    }
+
+    /// Starts it. An error if an input is missing, or if the session has an unfinished run: it says
+    /// how to go on.
+    pub async fn run(&self, input: GraphInput, session: &Session) -> Result<RunHandle> {
+        self.run_with(input, session, ResumeOptions::default()).await
+    }
+
+    /// Starts it, with what else is to be said.
+    pub async fn run_with(&self, input: GraphInput, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        let set: Vec<&str> = options.set.iter().map(|(key, _)| key.as_str()).collect();
+        self.inner.check_input(&input, &set)?;
+        self.start(vec![Message::user(Json::of(&input)?.as_str())], session, options).await
+    }
+
+    /// Starts it and waits for its end.
+    pub async fn run_once(&self, input: GraphInput, session: &Session) -> Result<GraphResult> {
+        let report = self.run(input, session).await?.report().await?;
+        self.result(session, report).await
+    }
+
+    /// Goes on with an unfinished run: completed nodes are not repeated, failed ones tried anew.
+    pub async fn resume(&self, session: &Session) -> Result<RunHandle> {
+        self.resume_with(session, ResumeOptions::default()).await
+    }
+
+    /// Goes on with an unfinished run, with what is to be said about it.
+    pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        self.start(Vec::new(), session, options).await
+    }
+
+    /// Goes on with an unfinished run and waits for its end.
+    pub async fn resume_once(&self, session: &Session) -> Result<GraphResult> {
+        let report = self.resume(session).await?.report().await?;
+        self.result(session, report).await
+    }
+
+    /// What came of a run that has ended.
+    pub async fn result(&self, session: &Session, report: RunReport) -> Result<GraphResult> {
+        let restored = session.engine().journal().load(session.key(), Some(&report.position())).await?;
+        Ok(GraphResult::new(GraphState::of(&restored.state)?, report))
+    }
+
+    async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        let engine = session.engine();
+        let mut run = self.inner.options.clone();
+        let given = options.checkpoint_config.clone().or_else(|| engine.checkpoint_config().cloned());
+        run.checkpoint_config = given.or(run.checkpoint_config);
+        let config = run.checkpoint_config.clone().or_else(|| self.inner.spec.checkpoints.clone()).unwrap_or_default();
+        if !config.asynchronous && run.durability == Durability::Async {
+            run.durability = Durability::Sync;
+        }
+        start(engine, session.key(), self.executor(), input, run, options).await
+    }
+
+    /// It as an executor, for [`crate::operations::resume`] and workers.
+    pub fn executor(&self) -> Arc<dyn Executor> {
+        self.inner.clone()
+    }
+}
+
+impl Inner {
+    fn parallel(&self) -> usize {
+        self.spec.parallel.unwrap_or(PARALLEL).max(1)
+    }
+
+    fn node(&self, id: &str) -> Result<&Node> {
+        self.index.get(id).map(|number| &self.nodes[*number]).ok_or_else(|| builder::no_node(id))
+    }
+
+    fn check_input(&self, input: &GraphInput, set: &[&str]) -> Result<()> {
+        let is_there = |key: &&String| {
+            input.memory.contains_key(*key) || self.spec.memory.contains_key(*key) || set.contains(&key.as_str())
+        };
+        let missing: Vec<String> =
+            self.spec.inputs.iter().filter(|key| !is_there(key)).map(|key| format!("`{key}`")).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(Error::invalid(format!("the graph `{}` needs the inputs {}", self.spec.name, missing.join(", ")))
+                    .hint("give them as memory"))
+            }
+        }
+    }
+
+    /// The records a turn begins with.
+    async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<()> {
+        let text = messages.first().map(Message::text).unwrap_or_default();
+        let input: GraphInput = Json::parse(text)?.decode()?;
+        let (before, from, set) = driver
+            .read(|state| {
+                let set: Vec<String> = state.registers_under(MEMORY).map(|(key, _)| key.as_str().to_owned()).collect();
+                (GraphRegister::load(state), state.log(&state::path()).len(), set)
+            })
+            .await;
+        let keys: Vec<&str> = set.iter().filter_map(|key| key.strip_prefix(MEMORY)).collect();
+        self.check_input(&input, &keys)?;
+        let before = before?;
+        let at = GraphRegister { turn: before.turn + 1, step: before.step, done: false, path_from: from };
+        let mut records = vec![at.record()?, view::first(&self.spec.entry)?];
+        // What was set explicitly for this run counts more than what the graph begins with.
+        let own = self.spec.memory.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
+        for (key, value) in own.chain(&input.memory) {
+            let key = register(&format!("{MEMORY}{key}"))?;
+            records.push(RegisterSet::new(key, Json::from(value.clone())).into());
+        }
+        driver.begin_turn().await;
+        driver.commit(records).await
+    }
+
+    /// When checkpoints are made in a run.
+    fn config(&self, driver: &Driver) -> CheckpointConfig {
+        let given = driver.options().checkpoint_config.clone().or_else(|| driver.engine().checkpoint_config().cloned());
+        given.or_else(|| self.spec.checkpoints.clone()).unwrap_or_default()
+    }
+}
 
 /// The records that give up an unfinished turn.
-pub(crate) fn closing(state: &State, _journal: &Journal, _why: &str) -> Result<Vec<Record>> {
-    Ok(state.waits().map(crate::wait::cancelled).collect())
+pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
+    let at = GraphRegister::load(state)?;
+    let mut records: Vec<Record> = Vec::new();
+    if at.turn == 0 || at.done {
+        return Ok(records);
+    }
+    for scope in loops(state) {
+        records.extend(closing_in(state, journal, &scope, why)?);
+    }
+    let closed: Vec<_> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::WaitClosed(closed) => Some(closed.wait.clone()),
+            _ => None,
+        })
+        .collect();
+    let open = state.waits().filter(|wait| !closed.contains(&wait.opened.wait));
+    records.extend(open.map(crate::wait::cancelled));
+    records.push(GraphRegister { done: true, ..at }.record()?);
+    Ok(records)
+}
+
+/// The loops of agents in nodes.
+fn loops(state: &State) -> Vec<Scope> {
+    let keys =
+        state.registers_under(NODE).filter_map(|(key, _)| key.as_str().strip_prefix(NODE)?.strip_suffix("/loop"));
+    keys.map(Scope::node).collect()
 }
 
 /// The number of the last visit.
 pub(crate) fn step(state: &State) -> Option<u64> {
-    state::GraphRegister::load(state).ok().map(|graph| graph.step)
+    GraphRegister::load(state).ok().map(|graph| graph.step)
+}
+
+#[async_trait]
+impl Executor for Inner {
+    fn kind(&self) -> &str {
+        KIND
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let text = |value: &dyn erased::Text| value.text();
+        let short = |text: String| Hash::of(text.as_bytes()).short();
+        let mut print = Fingerprint::new().with("graph", &self.spec.name).with("entry", &self.spec.entry);
+        for node in &self.nodes {
+            let part = format!("node {}", node.spec.id);
+            print = print.with(part, short(format!("{}{}", text(&node.spec), node.max_visits)));
+            match &node.work {
+                Prepared::Call { entry, .. } => {
+                    let name = format!("tool {}", entry.tool.spec().name);
+                    print = print.with_hash_of(name, entry.print().as_bytes());
+                }
+                Prepared::Loop { agent, .. } => {
+                    print = print.with_all(&format!("agent {}: ", agent.name()), &agent.executor().fingerprint());
+                }
+                Prepared::Route { .. } => {}
+            }
+            for edge in &node.edges {
+                let mut part = format!("edge {} → {}", edge.from, edge.to);
+                while print.has(&part) {
+                    part.push('′');
+                }
+                print = print.with(part, short(text(edge)));
+            }
+        }
+        print
+    }
+
+    fn is_mid_turn(&self, state: &State) -> bool {
+        is_mid_turn(state)
+    }
+
+    fn reads_messages(&self) -> bool {
+        false
+    }
+
+    fn gives_up_failed(&self) -> bool {
+        false
+    }
+
+    fn has_queued(&self, _state: &State) -> bool {
+        false
+    }
+
+    fn check(&self, state: &State, set: &[&str]) -> Result<()> {
+        for (id, strand) in Strand::all(state)? {
+            let Ok(node) = self.node(&strand.node) else {
+                let message =
+                    format!("the run stands at node `{}`, which the graph does not have any more", strand.node);
+                return Err(Error::new(ErrorKind::Drift, message)
+                    .hint("bring the node back, or resume from a checkpoint before it"));
+            };
+            if !matches!(strand.phase, Phase::Ready | Phase::Failed) {
+                continue;
+            }
+            let view = node.memory(&id);
+            let missing = node.needs().find(|key| view.look(state, key).is_none() && !set.contains(key));
+            if let Some(key) = missing {
+                let message = format!("node `{}` needs memory key `{key}`, which is missing", node.spec.id);
+                return Err(Error::new(ErrorKind::NotResumable, message)
+                    .hint(format!("resume with a value for it: set {key}=…")));
+            }
+        }
+        Ok(())
+    }
+
+    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
+        let mut records = closing(state, journal, "the run was given up")?;
+        records.extend(leftovers(state, &[MEMORY, STRAND, OVERLAY, VISITS, METRICS]));
+        // The conversations of nodes that remember earlier visits begin anew with a new turn.
+        let loops = leftovers(state, &[NODE]);
+        records.extend(loops);
+        Ok(records)
+    }
+
+    async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
+        if let Input::NewTurn(messages) = input {
+            self.begin(driver, &messages).await?;
+        } else if driver.stopping().is_none() {
+            driver.commit_staged().await?;
+        }
+        driver.begin_step();
+        let config = self.config(driver);
+        driver.know_marks(config.max_per_session).await?;
+        Run::load(self, driver, &config).await?.go().await
+    }
+}
+
+/// Anything that can be written down, for fingerprints.
+mod erased {
+    pub(super) trait Text {
+        fn text(&self) -> String;
+    }
+
+    impl<T: serde::Serialize> Text for T {
+        fn text(&self) -> String {
+            serde_json::to_string(self).unwrap_or_default()
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("name", &self.spec.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
 }

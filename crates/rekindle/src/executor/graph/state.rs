@@ -7,7 +7,7 @@
 //! | register `memory/<key>` | the memory, one register for each key |
 //! | register `overlay/<strand>/<key>` | what a strand wrote since it was split off |
 //! | register `visits/<node>` | how often the node was visited in this turn |
-//! | register `metrics` | [`GraphMetrics`] |
+//! | register `metrics/<node>` | [`NodeMetrics`] of a node that did not go smoothly |
 //! | log `path` | [`Visited`] for each node that was completed |
 //! | registers `node/<scope>/…`, log `messages/<scope>` | the loop of an agent node |
 
@@ -28,8 +28,8 @@ pub(crate) const STRAND: &str = "strand/";
 pub(crate) const OVERLAY: &str = "overlay/";
 /// The prefix of the counts of visits.
 pub(crate) const VISITS: &str = "visits/";
-/// The register of what went wrong on the way.
-pub(crate) const METRICS: &str = "metrics";
+/// The prefix of what went wrong on the way.
+pub(crate) const METRICS: &str = "metrics/";
 /// The strand every run begins with.
 pub(crate) const ROOT: &str = "0";
 
@@ -65,6 +65,8 @@ pub(crate) enum Phase {
     Running,
     /// The node failed; a resume tries it anew.
     Failed,
+    /// The node is completed, and none of its edges held; a resume looks again.
+    Choosing,
     /// It was split; it goes on with the node when its strands have arrived there.
     Split,
     /// It has arrived where the strands meet.
@@ -85,6 +87,9 @@ pub(crate) struct Strand {
     /// How often this visit failed for good: each resume tries it anew.
     #[serde(default, skip_serializing_if = "never")]
     pub(crate) failures: u32,
+    /// The turn of the agent that works in the node.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) turn: u64,
     /// How many strands it was split into.
     #[serde(default, skip_serializing_if = "none")]
     pub(crate) strands: usize,
@@ -134,15 +139,37 @@ pub struct Visited {
     pub duration_ms: u64,
 }
 
+/// What went wrong in one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeMetrics {
+    #[serde(default)]
+    pub(crate) retries: u64,
+    #[serde(default)]
+    pub(crate) failures: u64,
+}
+
 /// What went wrong on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphMetrics {
     /// How often calls were tried again.
-    #[serde(default)]
     pub total_retries: u64,
     /// The nodes that failed at least once.
-    #[serde(default)]
     pub nodes_with_failures: BTreeSet<String>,
+}
+
+impl GraphMetrics {
+    pub(crate) fn load(state: &State) -> Result<Self> {
+        let mut metrics = Self::default();
+        for (key, value) in state.registers_under(METRICS) {
+            let node: NodeMetrics = value.decode()?;
+            metrics.total_retries = metrics.total_retries.saturating_add(node.retries);
+            if node.failures > 0 {
+                let name = key.as_str().strip_prefix(METRICS).unwrap_or_default();
+                metrics.nodes_with_failures.insert(name.to_owned());
+            }
+        }
+        Ok(metrics)
+    }
 }
 
 impl GraphRegister {
@@ -163,7 +190,8 @@ impl Strand {
 
     /// Every strand of the state, by id.
     pub(crate) fn all(state: &State) -> Result<BTreeMap<String, Self>> {
-        let strands = state.registers().filter_map(|(key, value)| Some((key.as_str().strip_prefix(STRAND)?, value)));
+        let strands = state.registers_under(STRAND);
+        let strands = strands.filter_map(|(key, value)| Some((key.as_str().strip_prefix(STRAND)?, value)));
         strands.map(|(id, value)| Ok((id.to_owned(), value.decode()?))).collect()
     }
 
@@ -186,9 +214,9 @@ pub(crate) fn is_mid_turn(state: &State) -> bool {
 pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
     match key {
         GRAPH => value.decode::<GraphRegister>().map(drop),
-        METRICS => value.decode::<GraphMetrics>().map(drop),
         _ if key.starts_with(STRAND) => value.decode::<Strand>().map(drop),
         _ if key.starts_with(VISITS) => value.decode::<u64>().map(drop),
+        _ if key.starts_with(METRICS) => value.decode::<NodeMetrics>().map(drop),
         _ => Ok(()),
     }
 }

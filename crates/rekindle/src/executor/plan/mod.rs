@@ -3,6 +3,7 @@
 
 mod builder;
 mod check;
+mod child;
 mod schedule;
 mod shape;
 mod spec;

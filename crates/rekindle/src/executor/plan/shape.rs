@@ -59,7 +59,7 @@ impl StepShape {
         let marked = self.checkpoints.marks_step(number, ended.took, value.as_str().len());
         let checkpoint =
             marked.then(|| NewCheckpoint::auto(CheckpointType::Step, number, format!("step `{step}` completed")));
-        Ok(Recorded { records, checkpoint, ..value.into() })
+        Ok(Recorded { records, checkpoints: checkpoint.into_iter().collect(), ..value.into() })
     }
 
     async fn failed(&self, driver: &Driver, ready: &Ready, ended: Ended) -> Result<Recorded> {
@@ -80,6 +80,6 @@ impl StepShape {
             ..NewCheckpoint::auto(CheckpointType::Step, number, format!("failed at step `{step}`: {error}"))
         };
         let records = vec![register.record(step)?, plan.record()?];
-        Ok(Recorded { records, checkpoint: Some(checkpoint), ..Json::null().into() })
+        Ok(Recorded { records, checkpoints: vec![checkpoint], ..Json::null().into() })
     }
 }

@@ -1,0 +1,476 @@
+//! Running a graph: which strands can go on, how many nodes run at once, and where strands meet.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use rekindle_core::record::{CheckpointType, LogAppend, RegisterSet, RunOutcome};
+use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
+
+use super::agent_node::{NodeLoop, scope_name};
+use super::config::CheckpointConfig;
+use super::join::Join;
+use super::node::{Node, Prepared, parent};
+use super::state::{GraphRegister, Phase, ROOT, Strand, VISITS, path};
+use super::view::GraphSummary;
+use super::visit::Visit;
+use super::{Inner, builder};
+use crate::driver::{Driver, End, NewCheckpoint, OnWait, Performed, Recorded, Spent, Stop, register};
+use crate::executor::agent::{LoopState, Scope};
+use crate::executor::call::{Caller, Ended, Next, Ready};
+use crate::message::{ToolCall, ToolResult};
+
+/// How a visit ended, as far as its strand is concerned.
+#[derive(Debug)]
+pub(super) enum VisitEnd {
+    /// What came of it is on record.
+    Done,
+    /// It waits for somebody.
+    Waits(String),
+    /// The run is to stop.
+    Stopped,
+}
+
+/// Visits under way.
+type Jobs<'a> = FuturesUnordered<BoxFuture<'a, (String, Result<VisitEnd>)>>;
+
+/// One run of a graph.
+pub(super) struct Run<'a> {
+    graph: &'a Inner,
+    driver: &'a Driver,
+    config: &'a CheckpointConfig,
+    at: GraphRegister,
+    strands: BTreeMap<String, Strand>,
+    /// Strands whose node is under way.
+    active: HashSet<String>,
+    /// Strands whose node failed in this run.
+    failed: HashSet<String>,
+    /// Strands that wait for somebody, and for what.
+    waiting: BTreeSet<String>,
+    waits_for: Option<String>,
+    /// Visits since it was last looked how many marks there are.
+    since_look: u64,
+    visited: u64,
+    halted: bool,
+    failure: Option<Error>,
+}
+
+impl<'a> Run<'a> {
+    /// Where the state says the graph stands.
+    pub(super) async fn load(graph: &'a Inner, driver: &'a Driver, config: &'a CheckpointConfig) -> Result<Self> {
+        let (at, strands) =
+            driver.read(|state| Ok::<_, Error>((GraphRegister::load(state)?, Strand::all(state)?))).await?;
+        Ok(Self {
+            graph,
+            driver,
+            config,
+            at,
+            strands,
+            active: HashSet::new(),
+            failed: HashSet::new(),
+            waiting: BTreeSet::new(),
+            waits_for: None,
+            since_look: 0,
+            visited: 0,
+            halted: false,
+            failure: None,
+        })
+    }
+
+    /// Runs until the graph ends, waits or is to stop.
+    pub(super) async fn go(mut self) -> Result<End> {
+        let mut jobs = Jobs::new();
+        loop {
+            let stop = self.driver.proceed().await?;
+            if stop.is_none()
+                && !self.halted
+                && let Err(error) = self.start(&mut jobs).await
+            {
+                self.fail(error);
+            }
+            if let Some((strand, ended)) = jobs.next().await {
+                self.ended(strand, ended).await;
+                continue;
+            }
+            if let Some(error) = self.failure {
+                return Err(error);
+            }
+            if let Some((stop, reason)) = stop.or(self.driver.proceed().await?) {
+                return self.stopped(stop, reason).await;
+            }
+            if let Some(end) = self.rest().await? {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Lets strands meet, and starts whatever can start.
+    async fn start(&mut self, jobs: &mut Jobs<'a>) -> Result<()> {
+        self.meet().await?;
+        let room = self.graph.parallel().saturating_sub(jobs.len());
+        let can_start = |(id, strand): &(&String, &Strand)| {
+            let phase = matches!(strand.phase, Phase::Ready | Phase::Running | Phase::Failed | Phase::Choosing);
+            phase && !self.active.contains(*id) && !self.failed.contains(*id) && !self.waiting.contains(*id)
+        };
+        let ready: Vec<String> = self.strands.iter().filter(can_start).map(|(id, _)| id.clone()).take(room).collect();
+        for strand in ready {
+            let Some(visit) = self.begin(&strand).await? else { continue };
+            self.active.insert(strand.clone());
+            let driver = self.driver;
+            jobs.push(Box::pin(async move { (strand, visit.run(driver).await) }));
+        }
+        Ok(())
+    }
+
+    /// Where all strands of a split have arrived, they become one again.
+    async fn meet(&mut self) -> Result<()> {
+        while let Some((id, strands)) = self.complete_split() {
+            let node = self.graph.node(&self.strands[&id].node)?;
+            let join = Join { node: &node.spec.id, rules: &node.spec.merge, reducers: &self.graph.reducers };
+            let mut records = self.driver.read(|state| join.records(state, &id, &strands)).await?;
+            for strand in &strands {
+                records.push(Strand::remove(strand)?);
+            }
+            let met = Strand::ready(&node.spec.id);
+            records.push(met.record(&id)?);
+            self.driver.commit(records).await?;
+            strands.iter().for_each(|strand| drop(self.strands.remove(strand)));
+            self.strands.insert(id, met);
+        }
+        Ok(())
+    }
+
+    /// A strand that was split, and its strands, if all of them have arrived.
+    fn complete_split(&self) -> Option<(String, Vec<String>)> {
+        self.strands.iter().filter(|(_, strand)| strand.phase == Phase::Split).find_map(|(id, strand)| {
+            let strands: Vec<String> = (1..=strand.strands).map(|number| format!("{id}.{number}")).collect();
+            let arrived = |strand: &String| self.strands.get(strand).is_some_and(|s| s.phase == Phase::Arrived);
+            strands.iter().all(arrived).then(|| (id.clone(), strands))
+        })
+    }
+
+    /// Begins or goes on with the node of a strand. Nothing if it ended before it began.
+    async fn begin(&mut self, id: &str) -> Result<Option<Visit<'a>>> {
+        let strand = self.strands[id].clone();
+        let node = self.graph.node(&strand.node)?;
+        let key = format!("{VISITS}{}", strand.node);
+        let known: u64 = self.driver.register(&key).await?.unwrap_or_default();
+        let join = parent(id).and_then(|parent| self.strands.get(parent)).map(|parent| parent.node.clone());
+        let mut visit = Visit {
+            graph: self.graph,
+            node,
+            config: self.config,
+            strand: id.to_owned(),
+            at: strand.clone(),
+            visit: known.max(1),
+            join,
+        };
+        if strand.phase == Phase::Choosing {
+            let records = visit.choose_again(self.driver).await?;
+            self.driver.commit(records).await?;
+            self.reload().await?;
+            return Ok(None);
+        }
+        if strand.phase == Phase::Ready {
+            self.driver.check_budgets().await?;
+            if known >= node.max_visits {
+                return Err(too_often(node, known));
+            }
+            visit.at = self.entered(id, node, &strand).await?;
+            visit.visit = known + 1;
+            self.record_start(&visit, &key).await?;
+        }
+        if let Some(key) = self.lacks(&visit).await {
+            let why = format!("memory key `{key}` is missing");
+            let result = ToolResult::failed(&visit.call(Json::null()), &why);
+            let recorded = visit.failed(self.driver, Ended::new(result), 0).await?;
+            record(self.driver, recorded).await?;
+            self.note(id).await?;
+            return Ok(None);
+        }
+        Ok(Some(visit))
+    }
+
+    /// The strand, with its node begun.
+    async fn entered(&mut self, id: &str, node: &Node, strand: &Strand) -> Result<Strand> {
+        self.at.step += 1;
+        let turn = match &node.work {
+            Prepared::Loop { continues, .. } => {
+                let scope = Scope::node(scope_name(&node.spec.id, id, self.at.step, *continues));
+                self.driver.read(|state| LoopState::load_in(state, &scope)).await?.turn + 1
+            }
+            _ => 0,
+        };
+        Ok(Strand { phase: Phase::Running, step: self.at.step, turn, ..strand.clone() })
+    }
+
+    /// Stages what says that a node has begun; committed with the first thing it does.
+    async fn record_start(&mut self, visit: &Visit<'a>, visits: &str) -> Result<()> {
+        let count = RegisterSet::new(register(visits)?, Json::of(&visit.visit)?).into();
+        self.driver.spend(Spent { iterations: 1, ..Spent::default() }).await;
+        self.driver.stage(vec![self.at.record()?, visit.at.record(&visit.strand)?, count]).await?;
+        self.strands.insert(visit.strand.clone(), visit.at.clone());
+        let marked = match self.config.smartly() {
+            Some(smart) => smart.before_risky && visit.is_risky(),
+            None => self.config.on_node_start,
+        };
+        if marked {
+            let description = format!("node `{}` starts", visit.node.spec.id);
+            self.driver.stage_checkpoint(visit.mark(CheckpointType::NodeStart, description)).await?;
+        }
+        Ok(())
+    }
+
+    /// A key that the node needs and that is not there.
+    async fn lacks(&self, visit: &Visit<'a>) -> Option<String> {
+        let view = visit.node.memory(&visit.strand);
+        let lacks = |state: &rekindle_core::State| {
+            visit.node.needs().find(|key| view.look(state, key).is_none()).map(str::to_owned)
+        };
+        self.driver.read(lacks).await
+    }
+
+    async fn ended(&mut self, strand: String, ended: Result<VisitEnd>) {
+        self.active.remove(&strand);
+        let noted = match ended {
+            Ok(VisitEnd::Done) => self.note(&strand).await,
+            Ok(VisitEnd::Waits(what)) => {
+                self.waiting.insert(strand);
+                self.waits_for.get_or_insert(what);
+                Ok(())
+            }
+            Ok(VisitEnd::Stopped) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = noted {
+            self.fail(error);
+        }
+    }
+
+    /// A visit has ended: where its strand stands now.
+    async fn note(&mut self, strand: &str) -> Result<()> {
+        self.reload().await?;
+        self.visited += 1;
+        if self.strands.get(strand).is_some_and(|strand| strand.phase == Phase::Failed) {
+            self.failed.insert(strand.to_owned());
+        }
+        self.since_look += 1;
+        if self.config.max_per_session > 0 && self.since_look >= self.config.prune_after_node_count.max(1) {
+            self.since_look = 0;
+            self.driver.drop_surplus(self.config.max_per_session).await?;
+        }
+        Ok(())
+    }
+
+    async fn reload(&mut self) -> Result<()> {
+        self.strands = self.driver.read(Strand::all).await?;
+        Ok(())
+    }
+
+    /// Nothing more is started; what is under way may end.
+    fn fail(&mut self, error: Error) {
+        self.halted = true;
+        self.failure.get_or_insert(error);
+    }
+
+    /// Nothing is under way: the graph waits, or it has come to its end.
+    async fn rest(&mut self) -> Result<Option<End>> {
+        if let Some(what) = self.waits_for.take() {
+            if self.driver.options().on_wait == OnWait::Hold {
+                self.driver.hold().await?;
+                self.waiting.clear();
+                return Ok(None);
+            }
+            self.driver.remind().await?;
+            return Ok(Some(End::new(RunOutcome::Waiting, what)));
+        }
+        let failed: Vec<String> = self
+            .strands
+            .values()
+            .filter(|strand| strand.phase == Phase::Failed)
+            .map(|strand| format!("node `{}` failed: {}", strand.node, strand.error.as_deref().unwrap_or_default()))
+            .collect();
+        if !failed.is_empty() {
+            let error = failed.join("; ");
+            let value = Some(self.summary(Some(error.clone())).await?);
+            return Ok(Some(End { value, ..End::new(RunOutcome::Failed, error) }));
+        }
+        match self.strands.get(ROOT).map(|root| root.phase) {
+            Some(Phase::Ended) => self.finish().await.map(Some),
+            phase => Err(Error::new(ErrorKind::StepFailed, format!("the graph stands still ({phase:?})"))
+                .hint("inspect the session; if its registers were edited, take that back")),
+        }
+    }
+
+    async fn finish(&mut self) -> Result<End> {
+        let value = Some(self.summary(None).await?);
+        self.driver.stage(vec![GraphRegister { done: true, ..self.at.clone() }.record()?]).await?;
+        if self.config.keep_clean_only {
+            self.driver.drop_unclean().await?;
+        }
+        let last = self.strands.get(ROOT).map(|root| root.node.clone());
+        let checkpoint = NewCheckpoint {
+            node: last,
+            ..NewCheckpoint::auto(CheckpointType::NodeComplete, self.at.step, "Execution complete")
+        };
+        Ok(End { value, checkpoint: Some(checkpoint), ..End::new(RunOutcome::Succeeded, "Execution complete") })
+    }
+
+    async fn summary(&self, error: Option<String>) -> Result<Json> {
+        let (turn, _) = self.driver.spent().await;
+        Json::of(&GraphSummary {
+            success: error.is_none(),
+            error,
+            total_duration_ms: turn.active_micros / 1_000,
+            tokens: turn.input_tokens.saturating_add(turn.output_tokens),
+            nodes_visited: self.visited,
+        })
+    }
+
+    async fn stopped(&mut self, stop: Stop, reason: String) -> Result<End> {
+        if stop < Stop::Cancel {
+            return Ok(End::new(RunOutcome::Paused, reason));
+        }
+        let journal = self.driver.engine().journal();
+        let records = self.driver.read(|state| super::closing(state, journal, "the run was cancelled")).await?;
+        self.driver.stage(records).await?;
+        Ok(End::new(RunOutcome::Cancelled, reason))
+    }
+}
+
+/// Commits what a visit without an effect of its own left behind.
+pub(super) async fn record(driver: &Driver, recorded: Recorded) -> Result<()> {
+    let mut records = recorded.records;
+    if recorded.value.as_str() != "null" {
+        records.push(LogAppend::new(path(), vec![recorded.value]).into());
+    }
+    driver.commit_marked(records, recorded.checkpoints).await
+}
+
+fn too_often(node: &Node, visits: u64) -> Error {
+    let id = &node.spec.id;
+    Error::new(
+        ErrorKind::StepFailed,
+        format!("node `{id}` was visited {visits} times, and its limit is {}", node.max_visits),
+    )
+    .hint(format!("if that is right, raise `max_visits` of `{id}` and resume with `accept_drift`"))
+}
+
+impl<'a> Visit<'a> {
+    fn is_risky(&self) -> bool {
+        let tool = match &self.node.work {
+            Prepared::Call { entry, .. } => entry.tool.options().risky,
+            _ => false,
+        };
+        tool || self.node.spec.risky
+    }
+
+    /// The call the node makes.
+    pub(super) fn call(&self, arguments: Json) -> ToolCall {
+        let name = match &self.node.work {
+            Prepared::Call { entry, .. } => entry.tool.spec().name.clone(),
+            Prepared::Loop { agent, .. } => agent.name().to_owned(),
+            Prepared::Route { .. } => self.node.spec.id.clone(),
+        };
+        ToolCall::new(&self.node.spec.id, name, arguments)
+    }
+
+    /// Does what the node does.
+    async fn run(self, driver: &'a Driver) -> Result<VisitEnd> {
+        match &self.node.work {
+            Prepared::Route { .. } => {
+                let result = ToolResult::new(&self.call(Json::null()), Json::null());
+                let recorded = self.completed(driver, Ended::new(result), 0).await?;
+                record(driver, recorded).await?;
+                Ok(VisitEnd::Done)
+            }
+            Prepared::Loop { agent, prompt, continues, asked } => {
+                NodeLoop { visit: &self, agent, prompt, continues: *continues, asked }.run(driver).await
+            }
+            Prepared::Call { .. } => self.run_call(driver).await,
+        }
+    }
+
+    async fn run_call(self, driver: &'a Driver) -> Result<VisitEnd> {
+        let mut caller = Caller::new(driver, Arc::new(self.clone()), 1);
+        let (ready, fault) = self.ready(driver).await?;
+        let mut next = match fault {
+            Some(why) => {
+                let result = ToolResult::failed(&ready.call, &why);
+                caller.settle(&ready, result, Vec::new()).await?
+            }
+            None => caller.next(ready.clone()).await?,
+        };
+        loop {
+            let made = match next {
+                Next::Settled => break,
+                Next::Waits(what) => return Ok(VisitEnd::Waits(what)),
+                Next::Make(ready) => caller.job(*ready).run().await,
+            };
+            next = match made.performed? {
+                Performed::Settled(_) => break,
+                Performed::Open(_) | Performed::InDoubt(_) if driver.is_stopping() => return Ok(VisitEnd::Stopped),
+                Performed::Open(what) => return Ok(VisitEnd::Waits(what)),
+                Performed::InDoubt(why) => caller.doubt(&made.ready, &why).await?,
+            };
+        }
+        let strands = driver.read(Strand::all).await?;
+        let unchanged = strands.get(&self.strand).is_some_and(|strand| *strand == self.at);
+        if unchanged {
+            caller.adopt(&ready).await?;
+        }
+        Ok(VisitEnd::Done)
+    }
+
+    /// The call of the node, and what is wrong with its arguments. One that was begun goes on with
+    /// the arguments it was begun with.
+    async fn ready(&self, driver: &Driver) -> Result<(Ready, Option<String>)> {
+        let Prepared::Call { entry, arguments } = &self.node.work else {
+            return Err(builder::no_node(&self.node.spec.id));
+        };
+        let id = self.effect(self.at.failures)?;
+        let intent = driver.read(|state| state.effect(&id).map(|known| known.intent.clone())).await;
+        let (given, hash, fault) = match intent {
+            Some(intent) => (intent.arguments.unwrap_or_else(Json::null), intent.arguments_hash, None),
+            None => {
+                let view = self.node.memory(&self.strand);
+                match driver.read(|state| self.node.fill(arguments, &view, state)).await.map(Json::from) {
+                    Ok(given) => {
+                        let (hash, faults) = (crate::wait::digest(&given)?, entry.schema.faults(&given));
+                        let name = &entry.tool.spec().name;
+                        (given, hash, faults.err().map(|faults| format!("the arguments do not fit `{name}`: {faults}")))
+                    }
+                    Err(why) => (Json::null(), rekindle_core::Hash::of(b""), Some(why)),
+                }
+            }
+        };
+        let waits = driver.wait_of(&id).await.is_some();
+        let mut ready = Ready::new(driver, id, Arc::clone(entry), self.call(given.clone()), hash);
+        ready.effect.step = Some(self.at.step.to_string());
+        ready.effect.arguments = Some(given);
+        ready.effect.key_of = Some(self.effect(0)?);
+        ready.timeout = self.node.spec.timeout.or(ready.timeout);
+        ready.approval = entry.tool.options().approval.clone();
+        if let Some(retry) = &self.node.spec.retry {
+            ready.effect.retries = retry.retries();
+        }
+        Ok((ready, fault.filter(|_| !waits)))
+    }
+
+    /// The effect of the visit. One that failed is made anew, as another effect with the same key.
+    fn effect(&self, failures: u32) -> Result<EffectId> {
+        let (step, node) = (self.at.step, &self.node.spec.id);
+        match failures {
+            0 => EffectId::new(format!("n{step}.{node}")),
+            _ => EffectId::new(format!("n{step}.{node}~{failures}")),
+        }
+    }
+}
+
+/// Records of strands that do not exist any more.
+pub(super) fn leftovers(state: &rekindle_core::State, prefixes: &[&str]) -> Vec<Record> {
+    let under = prefixes.iter().flat_map(|prefix| state.registers_under(prefix).map(|(key, _)| key.clone()));
+    under.map(|key| rekindle_core::record::RegisterUnset::new(key).into()).collect()
+}

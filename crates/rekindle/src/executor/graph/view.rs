@@ -1,0 +1,208 @@
+//! A graph as people see it: where it stands, the way it came, and what came of a run.
+
+use std::collections::BTreeMap;
+
+use rekindle_core::record::RunOutcome;
+use rekindle_core::{Json, Result, State};
+use serde::{Deserialize, Serialize};
+
+use super::draw::Trail;
+use super::spec::GraphSpec;
+use super::state::{GraphMetrics, GraphRegister, Phase, ROOT, Strand, VISITS, Visited, path};
+use crate::driver::{MEMORY, RunReport};
+use crate::message::Message;
+
+/// Where a graph stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GraphState {
+    /// The lines of execution; one unless it fanned out.
+    pub strands: Vec<StrandView>,
+    /// The nodes that were completed, in order.
+    pub path: Vec<Visited>,
+    /// The memory.
+    pub memory: BTreeMap<String, Json>,
+    /// What nodes wrote last, by key; of the memory, what did not come from outside.
+    pub outputs: BTreeMap<String, Json>,
+    /// How often each node was visited.
+    pub visits: BTreeMap<String, u64>,
+    /// What went wrong on the way.
+    pub metrics: GraphMetrics,
+    /// The conversations of agents, by node and visit.
+    pub conversations: BTreeMap<String, Vec<Message>>,
+    /// Whether it has come to its end.
+    pub done: bool,
+}
+
+/// One line of execution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StrandView {
+    /// Its name; `0` is the first.
+    pub strand: String,
+    /// The node it is at.
+    pub node: String,
+    /// What it does there.
+    pub status: StrandStatus,
+    /// Why the node failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What a line of execution does at its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StrandStatus {
+    /// The node is next.
+    Next,
+    /// The node has begun and not ended.
+    Running,
+    /// The node failed.
+    Failed,
+    /// The node is completed and none of its edges held.
+    Stuck,
+    /// It waits there for the strands it was split into.
+    Split,
+    /// It waits there for the others.
+    Arrived,
+    /// It has come to its end there.
+    Ended,
+}
+
+impl From<Phase> for StrandStatus {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Ready => Self::Next,
+            Phase::Running => Self::Running,
+            Phase::Failed => Self::Failed,
+            Phase::Choosing => Self::Stuck,
+            Phase::Split => Self::Split,
+            Phase::Arrived => Self::Arrived,
+            Phase::Ended => Self::Ended,
+        }
+    }
+}
+
+impl GraphState {
+    /// As `state` says.
+    pub fn of(state: &State) -> Result<Self> {
+        let at = GraphRegister::load(state)?;
+        let taken: Vec<Visited> = state
+            .log(&path())
+            .get(at.path_from..)
+            .unwrap_or_default()
+            .iter()
+            .map(Json::decode)
+            .collect::<Result<_>>()?;
+        let memory = stripped(state, MEMORY);
+        let wrote = |key: &String| taken.iter().any(|visited| visited.wrote.contains(key));
+        let strands = Strand::all(state)?.into_iter().map(|(strand, at)| StrandView {
+            strand,
+            node: at.node,
+            status: at.phase.into(),
+            error: at.error,
+        });
+        let mut visits = BTreeMap::new();
+        for (node, count) in stripped(state, VISITS) {
+            visits.insert(node, count.decode()?);
+        }
+        Ok(Self {
+            strands: strands.collect(),
+            outputs: memory
+                .iter()
+                .filter(|(key, _)| wrote(key))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+            memory,
+            visits,
+            metrics: GraphMetrics::load(state)?,
+            conversations: conversations(state)?,
+            done: at.done,
+            path: taken,
+        })
+    }
+
+    /// The nodes that are next or under way.
+    pub fn current(&self) -> Vec<&str> {
+        let current = |strand: &&StrandView| matches!(strand.status, StrandStatus::Next | StrandStatus::Running);
+        self.strands.iter().filter(current).map(|strand| strand.node.as_str()).collect()
+    }
+
+    /// The names of the nodes that were completed, in order.
+    pub fn execution_path(&self) -> Vec<&str> {
+        self.path.iter().map(|visited| visited.node.as_str()).collect()
+    }
+
+    /// The graph with the way it came, as Mermaid.
+    pub fn to_mermaid(&self, graph: &GraphSpec) -> String {
+        graph.to_mermaid(&self.trail())
+    }
+
+    /// The graph with the way it came, as SVG.
+    pub fn to_svg(&self, graph: &GraphSpec) -> String {
+        graph.to_svg(&self.trail())
+    }
+
+    fn trail(&self) -> Trail<'_> {
+        let failed = self.strands.iter().filter(|strand| strand.status == StrandStatus::Failed);
+        Trail::of(&self.path)
+            .current(self.current().into_iter().map(str::to_owned).collect::<Vec<_>>())
+            .failed(failed.map(|strand| strand.node.clone()).collect::<Vec<_>>())
+    }
+}
+
+fn stripped(state: &State, prefix: &str) -> BTreeMap<String, Json> {
+    let under = state.registers_under(prefix);
+    under.filter_map(|(key, value)| Some((key.as_str().strip_prefix(prefix)?.to_owned(), value.clone()))).collect()
+}
+
+fn conversations(state: &State) -> Result<BTreeMap<String, Vec<Message>>> {
+    let logs = state.logs().filter_map(|(name, items)| Some((name.as_str().strip_prefix("messages/")?, items)));
+    logs.map(|(node, items)| Ok((node.to_owned(), items.iter().map(Message::from_json).collect::<Result<_>>()?)))
+        .collect()
+}
+
+/// What one run of a graph did, in short: the `value` of its [`RunReport`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GraphSummary {
+    /// Whether it came to its end.
+    pub success: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Time spent working, over all runs since the graph was started.
+    pub total_duration_ms: u64,
+    /// Tokens used, over all runs since the graph was started.
+    pub tokens: u64,
+    /// How many visits this run brought to their end.
+    pub nodes_visited: u64,
+}
+
+/// What came of a run of a graph.
+#[derive(Clone, Debug)]
+pub struct GraphResult {
+    /// Whether it came to its end.
+    pub success: bool,
+    /// Where it stands.
+    pub state: GraphState,
+    /// Why it did not come to its end.
+    pub error: Option<String>,
+    /// The run.
+    pub report: RunReport,
+}
+
+impl GraphResult {
+    pub(super) fn new(state: GraphState, report: RunReport) -> Self {
+        let success = report.outcome == RunOutcome::Succeeded;
+        let error = (!success).then(|| report.reason.clone());
+        Self { success, state, error, report }
+    }
+
+    /// A key of the memory, decoded.
+    pub fn get<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        self.state.memory.get(key).map(Json::decode).transpose()
+    }
+}
+
+/// The node a run begins with, as its strand says it.
+pub(super) fn first(entry: &str) -> Result<rekindle_core::Record> {
+    Strand::ready(entry).record(ROOT)
+}
