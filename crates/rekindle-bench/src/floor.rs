@@ -61,8 +61,13 @@ impl PlainTable {
 
     /// Inserts rows in transactions of 100, with a prepared statement.
     pub fn insert(&mut self, bodies: &[Vec<u8>]) -> Result<Duration> {
+        self.insert_in(bodies, TRANSACTION_ROWS)
+    }
+
+    /// Inserts rows in transactions of so many, with a prepared statement.
+    pub fn insert_in(&mut self, bodies: &[Vec<u8>], rows: usize) -> Result<Duration> {
         let start = Instant::now();
-        for bodies in bodies.chunks(TRANSACTION_ROWS) {
+        for bodies in bodies.chunks(rows) {
             let transaction = self.connection.transaction()?;
             {
                 let mut insert = transaction.prepare_cached("INSERT INTO steps (session, body) VALUES (?1, ?2)")?;

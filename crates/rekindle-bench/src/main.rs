@@ -24,7 +24,7 @@ use crate::bench::Bench;
 use crate::cli::{Command, Options};
 use crate::directory::DataDirectory;
 use crate::figure::Figure;
-use crate::groups::{GROUPS, Group, engine};
+use crate::groups::{GROUPS, Group};
 
 /// Whatever went wrong: nobody handles it, it is only told.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
 /// What this process did, if it is a child that measures itself for another.
 fn as_child() -> Option<Result<()>> {
     let mut arguments = std::env::args().skip(1);
-    engine::as_child(&arguments.next()?, &PathBuf::from(arguments.next()?))
+    groups::as_child(&arguments.next()?, &PathBuf::from(arguments.next()?))
 }
 
 fn run(options: &Options) -> Result<Vec<Figure>> {

@@ -5,6 +5,7 @@ pub mod agent;
 pub(crate) mod by_name;
 pub(crate) mod call;
 pub(crate) mod child;
+pub(crate) mod crew;
 pub(crate) mod duration;
 pub(crate) mod faults;
 pub mod flow;

@@ -11,11 +11,11 @@ use rekindle::{Agent, BranchId, Engine, Json, LogName, Target};
 use rekindle_core::codec::Codec;
 use tokio::runtime::Builder;
 
-use super::child;
 use super::subject::Fetch;
 use crate::Result;
 use crate::bench::Bench;
 use crate::figure::Bar;
+use crate::groups::child;
 use crate::workload::{Messages, StoreKind};
 
 /// The messages of a long session.

@@ -7,7 +7,6 @@ mod overhead;
 mod subject;
 
 use std::path::Path;
-use std::process::Command;
 
 use crate::Result;
 use crate::bench::Bench;
@@ -31,14 +30,4 @@ pub fn as_child(flag: &str, directory: &Path) -> Option<Result<()>> {
         memory::FLAG => Some(memory::resident_child(directory)),
         _ => None,
     }
-}
-
-/// Runs this program as a child, and gives the numbers it prints.
-fn child(flag: &str, directory: &Path) -> Result<Vec<f64>> {
-    let child = Command::new(std::env::current_exe()?).arg(flag).arg(directory).output()?;
-    if !child.status.success() {
-        return Err(format!("the child failed: {}", String::from_utf8_lossy(&child.stderr)).into());
-    }
-    let numbers = String::from_utf8(child.stdout)?;
-    Ok(numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>()?)
 }

@@ -8,11 +8,11 @@ use rekindle::record::{Durability, InDoubtPolicy};
 use rekindle_core::codec::Codec;
 use tokio::runtime::Builder;
 
-use super::child;
 use super::subject::{LoopModel, agent};
 use crate::Result;
 use crate::bench::Bench;
 use crate::figure::Bar;
+use crate::groups::child;
 use crate::measure::{median, microseconds};
 use crate::workload::{Messages, StoreKind};
 

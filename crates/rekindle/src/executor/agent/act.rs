@@ -1,7 +1,5 @@
 //! Making the calls of an answer: in parallel where they may, each outcome on its own.
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use rekindle_core::record::{LogAppendOutcomes, OutcomeStatus};
 use rekindle_core::{EffectId, Result};
 use serde_json::Value;
@@ -12,6 +10,7 @@ use super::step_failed;
 use super::turn::{Turn, call_effect, close_call};
 use crate::driver::{Performed, Stop};
 use crate::executor::call::{Made, Next, Ready};
+use crate::executor::crew::Crew;
 use crate::message::{Message, ToolCall};
 
 /// What came of the calls.
@@ -77,13 +76,13 @@ impl Turn<'_> {
         stage: std::ops::Range<usize>,
     ) -> Result<Option<String>> {
         let mut waits = None;
-        let mut jobs = FuturesUnordered::new();
+        let mut jobs = Crew::default();
         for number in stage {
-            match self.next(&effects[number], &calls[number]).await? {
+            match jobs.attend(self.next(&effects[number], &calls[number])).await? {
                 Next::Settled => {}
                 Next::Waits(what) => drop(waits.get_or_insert(what)),
                 Next::Make(ready) => {
-                    self.mark_risky(&ready).await?;
+                    jobs.attend(self.mark_risky(&ready)).await?;
                     jobs.push(self.caller.job(*ready).run());
                 }
             }
@@ -95,7 +94,7 @@ impl Turn<'_> {
                 Ok(Performed::Settled(_)) => {}
                 Ok(Performed::Open(what)) => drop(waits.get_or_insert(what)),
                 Ok(Performed::InDoubt(_)) if self.driver.is_stopping() => {}
-                Ok(Performed::InDoubt(why)) => match self.caller.doubt(&ready, &why).await {
+                Ok(Performed::InDoubt(why)) => match jobs.attend(self.caller.doubt(&ready, &why)).await {
                     Ok(Next::Waits(what)) => drop(waits.get_or_insert(what)),
                     Ok(Next::Make(ready)) => jobs.push(self.caller.job(*ready).run()),
                     Ok(Next::Settled) => {}

@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use rekindle_core::record::{CheckpointType, LogAppend, RegisterSet, RunOutcome};
 use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
 
@@ -20,6 +17,7 @@ use super::{Inner, builder};
 use crate::driver::{Driver, End, NewCheckpoint, OnWait, Performed, Recorded, Spent, Stop, register};
 use crate::executor::agent::{LoopState, Scope};
 use crate::executor::call::{Caller, Ended, Next, Ready};
+use crate::executor::crew::Crew;
 use crate::message::{ToolCall, ToolResult};
 
 /// How a visit ended, as far as its strand is concerned.
@@ -32,9 +30,6 @@ pub(super) enum VisitEnd {
     /// The run is to stop.
     Stopped,
 }
-
-/// Visits under way.
-type Jobs<'a> = FuturesUnordered<BoxFuture<'a, (String, Result<VisitEnd>)>>;
 
 /// One run of a graph.
 pub(super) struct Run<'a> {
@@ -81,17 +76,23 @@ impl<'a> Run<'a> {
 
     /// Runs until the graph ends, waits or is to stop.
     pub(super) async fn go(mut self) -> Result<End> {
-        let mut jobs = Jobs::new();
+        let mut jobs = Crew::default();
         loop {
-            let stop = self.driver.proceed().await?;
-            if stop.is_none()
-                && !self.halted
-                && let Err(error) = self.start(&mut jobs).await
-            {
-                self.fail(error);
+            let stop = jobs.attend(self.driver.proceed()).await?;
+            if stop.is_none() && !self.halted {
+                let room = self.graph.parallel().saturating_sub(jobs.len());
+                match jobs.attend(self.start(room)).await {
+                    Ok(visits) => {
+                        for visit in visits {
+                            let (driver, strand) = (self.driver, visit.strand.clone());
+                            jobs.push(async move { (strand, visit.run(driver).await) });
+                        }
+                    }
+                    Err(error) => self.fail(error),
+                }
             }
             if let Some((strand, ended)) = jobs.next().await {
-                self.ended(strand, ended).await;
+                jobs.attend(self.ended(strand, ended)).await;
                 continue;
             }
             if let Some(error) = self.failure {
@@ -106,22 +107,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets strands meet, and starts whatever can start.
-    async fn start(&mut self, jobs: &mut Jobs<'a>) -> Result<()> {
+    /// Lets strands meet, and begins whatever can begin.
+    async fn start(&mut self, room: usize) -> Result<Vec<Visit<'a>>> {
         self.meet().await?;
-        let room = self.graph.parallel().saturating_sub(jobs.len());
         let can_start = |(id, strand): &(&String, &Strand)| {
             let phase = matches!(strand.phase, Phase::Ready | Phase::Running | Phase::Failed | Phase::Choosing);
             phase && !self.active.contains(*id) && !self.failed.contains(*id) && !self.waiting.contains(*id)
         };
         let ready: Vec<String> = self.strands.iter().filter(can_start).map(|(id, _)| id.clone()).take(room).collect();
+        let mut begun = Vec::new();
         for strand in ready {
-            let Some(visit) = self.begin(&strand).await? else { continue };
-            self.active.insert(strand.clone());
-            let driver = self.driver;
-            jobs.push(Box::pin(async move { (strand, visit.run(driver).await) }));
+            if let Some(visit) = self.begin(&strand).await? {
+                self.active.insert(strand);
+                begun.push(visit);
+            }
         }
-        Ok(())
+        Ok(begun)
     }
 
     /// Where all strands of a split have arrived, they become one again.

@@ -5,9 +5,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use rekindle_core::record::{CheckpointType, RunOutcome};
 use rekindle_core::{EffectId, Error, Json, Record, Result};
 use serde::Deserialize;
@@ -19,11 +16,9 @@ use super::view::PlanSummary;
 use super::{Inner, effect};
 use crate::driver::{Driver, End, MEMORY, NewCheckpoint, OnWait, Performed, Spent, Stop};
 use crate::executor::call::{Caller, Made, Next, Ready};
+use crate::executor::crew::Crew;
 use crate::executor::reference::{Reference, walk};
 use crate::message::{ToolCall, ToolResult};
-
-/// Calls under way.
-type Jobs<'a> = FuturesUnordered<BoxFuture<'a, Made>>;
 
 /// One run of a plan.
 pub(super) struct Schedule<'a> {
@@ -97,14 +92,19 @@ impl<'a> Schedule<'a> {
 
     /// Runs until the plan ends, waits or is to stop.
     pub(super) async fn go(mut self) -> Result<End> {
-        let mut jobs = Jobs::new();
+        let mut jobs = Crew::default();
         loop {
-            let stop = self.driver.proceed().await?;
+            let stop = jobs.attend(self.driver.proceed()).await?;
             if stop.is_none() && !self.halted {
-                self.start(&mut jobs).await;
+                let room = self.plan.parallel().saturating_sub(jobs.len());
+                for ready in jobs.attend(self.start(room)).await {
+                    jobs.push(self.caller.job(ready).run());
+                }
             }
             if let Some(made) = jobs.next().await {
-                self.ended(made, &mut jobs).await;
+                if let Some(again) = jobs.attend(self.ended(made)).await {
+                    jobs.push(self.caller.job(*again).run());
+                }
                 continue;
             }
             if let Some(error) = self.failure {
@@ -119,12 +119,14 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Starts what can start, with one commit for all their intents.
-    async fn start(&mut self, jobs: &mut Jobs<'a>) {
-        let started = self.intend(self.plan.parallel().saturating_sub(jobs.len())).await;
-        match started {
-            Ok(ready) => ready.into_iter().for_each(|ready| jobs.push(Box::pin(self.caller.job(ready).run()))),
-            Err(error) => self.fail(error),
+    /// What can start, with one commit for all the intents.
+    async fn start(&mut self, room: usize) -> Vec<Ready> {
+        match self.intend(room).await {
+            Ok(ready) => ready,
+            Err(error) => {
+                self.fail(error);
+                Vec::new()
+            }
         }
     }
 
@@ -284,8 +286,9 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    async fn ended(&mut self, made: Made, jobs: &mut Jobs<'a>) {
-        let Some(&step) = self.plan.index.get(&made.ready.call.id) else { return };
+    /// Takes note of how a call ended; gives it back if it is to be made again.
+    async fn ended(&mut self, made: Made) -> Option<Box<Ready>> {
+        let step = *self.plan.index.get(&made.ready.call.id)?;
         let next = match made.performed {
             Ok(Performed::Settled(_)) => Ok(Next::Settled),
             Ok(Performed::Open(what)) => Ok(Next::Waits(what)),
@@ -299,15 +302,13 @@ impl<'a> Schedule<'a> {
                 self.wait(step, what);
                 Ok(())
             }
-            Ok(Next::Make(ready)) => {
-                jobs.push(Box::pin(self.caller.job(*ready).run()));
-                Ok(())
-            }
+            Ok(Next::Make(ready)) => return Some(ready),
             Err(error) => Err(error),
         };
         if let Err(error) = noted {
             self.fail(error);
         }
+        None
     }
 
     /// A step has ended: what that means for the others.
