@@ -16,6 +16,9 @@ use crate::executor::graph::CheckpointConfig;
 use crate::secret::{NoSecrets, SecretSource};
 use crate::session::Session;
 
+/// The level at which frames are compressed.
+const COMPRESSION: i32 = 3;
+
 /// Where sessions live and how their runs behave towards each other.
 ///
 /// ```
@@ -57,9 +60,10 @@ impl Engine {
         Self::open("memory:")
     }
 
-    /// Over a store, with the default codec and the clock and randomness of this machine.
+    /// Over a store, with a codec that suits it and the clock and randomness of this machine.
     pub fn over(store: Arc<dyn Store>) -> Result<Self> {
-        Ok(Self::with_journal(Journal::new(store, Codec::new(), Arc::new(SystemClock), system_ids()?)))
+        let codec = Codec::new().with_compression(store.capabilities().compress_from, COMPRESSION);
+        Ok(Self::with_journal(Journal::new(store, codec, Arc::new(SystemClock), system_ids()?)))
     }
 
     /// Over a journal: choose codec, clock and ids yourself.

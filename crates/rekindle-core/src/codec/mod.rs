@@ -19,6 +19,7 @@ mod redact;
 mod seal;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::io::Read as _;
 
 use bytes::Bytes;
@@ -46,6 +47,23 @@ const USUAL_PAYLOAD: usize = 4 << 10;
 
 /// Payloads from this size on are compressed by default.
 pub const DEFAULT_COMPRESSION_THRESHOLD: usize = 4 << 10;
+
+thread_local! {
+    /// Setting up a compressor takes longer than compressing a small payload.
+    static COMPRESSOR: RefCell<Option<(i32, zstd::bulk::Compressor<'static>)>> = const { RefCell::new(None) };
+}
+
+fn compressed(payload: &[u8], level: i32) -> std::io::Result<Vec<u8>> {
+    COMPRESSOR.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(known, _)| *known != level) {
+            *kept = Some((level, zstd::bulk::Compressor::new(level)?));
+        }
+        match kept {
+            Some((_, compressor)) => compressor.compress(payload),
+            None => zstd::bulk::compress(payload, level),
+        }
+    })
+}
 
 /// How payloads are protected.
 #[derive(Debug, Default)]
@@ -494,7 +512,7 @@ impl Codec {
         if payload.len() < threshold {
             return Ok(None);
         }
-        let compressed = zstd::bulk::compress(payload, level)
+        let compressed = compressed(payload, level)
             .map_err(|error| Error::invalid("the payload cannot be compressed").because(error))?;
         Ok((compressed.len() < payload.len() / 10 * 9).then_some(compressed))
     }

@@ -21,6 +21,7 @@ pub use branches::{Base, Fork, NewSession, Removal, Removed};
 pub use lease::{Lease, LeaseAction, LeaseRequest};
 pub use read::{FramePage, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
 
+use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;
 use crate::id::{BranchId, OwnerId, SessionKey};
 use crate::position::Seq;
@@ -99,12 +100,22 @@ pub struct Capabilities {
     pub frees_space: bool,
     /// The largest frame it takes, in bytes.
     pub max_frame_bytes: usize,
+    /// From how many bytes on it pays to compress a frame: early where rows share pages, late where
+    /// people read the frames.
+    pub compress_from: usize,
 }
 
 impl Capabilities {
     /// A store that can do nothing special.
     pub fn new(name: &'static str) -> Self {
-        Self { name, durable: false, multi_process: false, frees_space: true, max_frame_bytes: 256 << 20 }
+        Self {
+            name,
+            durable: false,
+            multi_process: false,
+            frees_space: true,
+            max_frame_bytes: 256 << 20,
+            compress_from: DEFAULT_COMPRESSION_THRESHOLD,
+        }
     }
 
     /// What is acknowledged survives the machine.
@@ -118,6 +129,13 @@ impl Capabilities {
     #[must_use]
     pub fn with_max_frame_bytes(mut self, bytes: usize) -> Self {
         self.max_frame_bytes = bytes;
+        self
+    }
+
+    /// From how many bytes on it pays to compress a frame.
+    #[must_use]
+    pub fn with_compress_from(mut self, bytes: usize) -> Self {
+        self.compress_from = bytes;
         self
     }
 

@@ -90,22 +90,22 @@ impl Budgets {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     /// Calls of the model, or steps of another executor.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub iterations: u64,
     /// Calls of tools.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub tool_calls: u64,
     /// Tokens sent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub input_tokens: u64,
     /// Tokens received.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub output_tokens: u64,
     /// Cost, in millionths of the currency unit.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_micros: u64,
     /// Time spent working, in microseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub active_micros: u64,
 }
 
@@ -134,6 +134,10 @@ impl Spent {
         self.cost_micros = self.cost_micros.saturating_add(other.cost_micros);
         self.active_micros = self.active_micros.saturating_add(other.active_micros);
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl From<Usage> for Spent {

@@ -130,6 +130,7 @@ impl Driver {
         core.stage_ledger()?;
         core.count_time();
         let id = CheckpointId::generate(self.engine().journal().ids(), self.now());
+        core.clean &= new.trigger != CheckpointTrigger::Error;
         let fingerprint = core.state.run().and_then(|run| run.started.fingerprint);
         let checkpoint = Checkpoint {
             parent: core.last_checkpoint.replace(id.clone()),

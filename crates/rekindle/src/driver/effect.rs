@@ -37,6 +37,9 @@ pub struct Effect {
     pub retries: Retries,
     /// Whether the last failure settles it; otherwise it stays open, to be tried by a resume.
     pub settles_when_exhausted: bool,
+    /// Whether its intent may be recorded together with whatever is committed next, its outcome at
+    /// the latest. Only for what may be repeated: other intents are on record first.
+    pub rides: bool,
     /// The effect whose idempotency key it shares, if it is made in place of another.
     pub key_of: Option<EffectId>,
     /// What is committed together with its intent: the end of the wait it was waiting for.
@@ -318,7 +321,8 @@ impl Driver {
             }
         }
         // The answer of a model is asked for again if it is lost, so its intent can ride along.
-        let can_ride = effect.kind == EffectKind::Model || !self.options().pending_writes;
+        let rides = effect.rides && effect.policy == InDoubtPolicy::ReplaySafe;
+        let can_ride = rides || effect.kind == EffectKind::Model || !self.options().pending_writes;
         if can_ride {
             self.stage(records).await?;
         } else if !records.is_empty() {

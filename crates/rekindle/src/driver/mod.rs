@@ -233,6 +233,16 @@ impl Driver {
         core.ledger_changed = true;
     }
 
+    /// Takes note of what is about to be used; recorded once something was.
+    pub(crate) async fn reserve(&self, spent: Spent) {
+        self.shared.core.lock().await.ledger.spend(spent);
+    }
+
+    /// What was taken note of is recorded with the next commit.
+    pub(crate) async fn record_spent(&self) {
+        self.shared.core.lock().await.ledger_changed = true;
+    }
+
     /// An error if a budget is used up.
     pub async fn check_budgets(&self) -> Result<()> {
         let mut core = self.shared.core.lock().await;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use rekindle::record::RunOutcome;
 use rekindle::tool::{Retries, ToolError, ToolOutput, tool};
 use rekindle::{Json, Record};
-use rekindle_models::Script;
+use rekindle_models::{Call, Script};
 
 use crate::kit::{Counter, Held, HeldModel, Rig, agent, of, recorded, resumed, soon};
-use crate::support::Of;
+use crate::support::{Kind, Of};
 
 /// Calls `pay` once.
 fn script() -> Script {
@@ -94,4 +94,19 @@ async fn a_writing_tool_that_put_itself_off_is_called_again_and_nobody_is_asked(
     let report = resumed(&agent, &rig).await;
     assert_eq!((report.outcome, report.text().as_str()), (RunOutcome::Succeeded, "done"), "{}", report.reason);
     assert_eq!(calls.count(), 2);
+}
+
+#[tokio::test]
+async fn what_is_decided_about_one_call_does_not_stop_the_others_over_a_slow_store() {
+    let rig = Rig::new(Kind::Sqlite).await;
+    let counter = Counter::default();
+    let panics = tool("panics", "Panics.", async |_, of: Of| {
+        assert!(of.what.is_empty(), "out of cheese");
+        Ok::<_, ToolError>(of.what)
+    });
+    let calls = (0..20).map(|number| Call::new(["panics", "note"][number % 2], of(&format!("call {number}"))));
+    let script = Script::new("m").calls(calls).text("done");
+    let (agent, _) = agent(script, |builder| builder.tool(panics.writes()).tool(counter.tool("note")));
+    let report = soon(agent.run_once("go", &rig.session)).await.unwrap();
+    assert_eq!((report.outcome, report.waits.len(), counter.count()), (RunOutcome::Waiting, 10, 10));
 }

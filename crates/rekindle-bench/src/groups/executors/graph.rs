@@ -10,7 +10,6 @@ use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec};
 use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rekindle::{Engine, Json};
-use rekindle_core::codec::Codec;
 use tokio::runtime::Builder;
 
 use crate::Result;
@@ -19,7 +18,7 @@ use crate::directory::stored_bytes;
 use crate::figure::Bar;
 use crate::groups::child;
 use crate::measure::{median, microseconds};
-use crate::workload::{Messages, StoreKind};
+use crate::workload::Messages;
 
 /// The visits of the run.
 const VISITS: usize = 10_000;
@@ -70,7 +69,7 @@ pub fn visits_child(directory: &Path) -> Result<()> {
 /// How long each visit took.
 async fn run(directory: &Path, visits: usize) -> Result<Vec<f64>> {
     std::fs::create_dir_all(directory)?;
-    let engine = Engine::with_journal(StoreKind::Sqlite.journal(directory, Codec::new())?);
+    let engine = Engine::open(&format!("sqlite:{}/rekindle.db", directory.display()))?;
     let change = Change::new(visits)?;
     let began = Arc::clone(&change.began);
     let graph = Graph::builder("bench")

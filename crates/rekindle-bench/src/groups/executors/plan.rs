@@ -7,7 +7,6 @@ use async_trait::async_trait;
 use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rekindle::{Engine, Json, Plan, StepSpec};
-use rekindle_core::codec::Codec;
 
 use crate::Result;
 use crate::bench::Bench;
@@ -15,7 +14,7 @@ use crate::directory::stored_bytes;
 use crate::figure::Bar;
 use crate::floor::PlainTable;
 use crate::measure::median;
-use crate::workload::{Messages, StoreKind};
+use crate::workload::Messages;
 
 /// The steps of the plan.
 const STEPS: usize = 1_000;
@@ -59,7 +58,7 @@ fn outputs() -> Arc<Vec<Json>> {
 
 /// Carries the plan out: from its start until its end is on the disk.
 async fn carry_out(directory: &std::path::Path, outputs: &Arc<Vec<Json>>) -> Result<Duration> {
-    let engine = Engine::with_journal(StoreKind::Sqlite.journal(directory, Codec::new())?);
+    let engine = Engine::open(&format!("sqlite:{}/rekindle.db", directory.display()))?;
     let steps = (0..STEPS).map(|number| StepSpec::new(format!("s{number}"), "fetch").with("number", number));
     let plan = Plan::builder("bench")
         .tool(Fetch::new(outputs)?)

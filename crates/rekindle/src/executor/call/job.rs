@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rekindle_core::record::InDoubtPolicy;
+use rekindle_core::record::{InDoubtPolicy, Usage};
 use rekindle_core::{Json, Result};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
@@ -15,6 +15,9 @@ use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput};
 
 /// How long a call that was told to stop may take to do so.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
+
+/// After so long, others can see that the call was begun.
+const SHOW_AFTER: Duration = Duration::from_millis(100);
 
 /// A call that is made.
 pub(crate) struct Job<'a> {
@@ -53,8 +56,30 @@ impl<'a> Job<'a> {
             None => None,
         };
         self.began = Instant::now();
-        let performed = self.driver.perform(&self.ready.effect, |attempt| self.try_once(attempt)).await;
+        let performed = self.perform().await;
         Made { ready: self.ready, performed }
+    }
+
+    /// Makes the call. If it takes its time, what was staged is committed meanwhile, so that others
+    /// can see what the run is doing.
+    async fn perform(&self) -> Result<Performed> {
+        let performing = self.driver.perform(&self.ready.effect, |attempt| self.try_once(attempt));
+        let showing = async {
+            tokio::time::sleep(SHOW_AFTER).await;
+            self.driver.commit_staged().await
+        };
+        tokio::pin!(performing, showing);
+        let mut shown = !self.ready.effect.rides;
+        loop {
+            tokio::select! {
+                biased;
+                performed = &mut performing => return performed,
+                committed = &mut showing, if !shown => {
+                    shown = true;
+                    committed?;
+                }
+            }
+        }
     }
 
     /// Asks the tool whether the call happened.
@@ -193,7 +218,9 @@ impl<'a> Job<'a> {
         if let Some(reason) = output.terminate {
             recorded.extra.insert("terminate".into(), reason.into());
         }
-        self.driver.spend(usage.into()).await;
+        if usage != Usage::default() {
+            self.driver.spend(usage.into()).await;
+        }
         Ok(Tried::Ok(recorded))
     }
 

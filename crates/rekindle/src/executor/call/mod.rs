@@ -158,6 +158,7 @@ impl Ready {
             child,
             retries: options.retries.clone(),
             settles_when_exhausted: true,
+            rides: false,
             key_of: None,
             alongside: Vec::new(),
         };

@@ -205,6 +205,7 @@ impl FlowContext {
             child: None,
             retries,
             settles_when_exhausted: true,
+            rides: false,
             alongside: Vec::new(),
         })
     }

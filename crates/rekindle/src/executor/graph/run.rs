@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
     /// Stages what says that a node has begun; committed with the first thing it does.
     async fn record_start(&mut self, visit: &Visit<'a>, visits: &str) -> Result<()> {
         let count = RegisterSet::new(register(visits)?, Json::of(&visit.visit)?).into();
-        self.driver.spend(Spent { iterations: 1, ..Spent::default() }).await;
+        self.driver.reserve(Spent { iterations: 1, ..Spent::default() }).await;
         self.driver.stage(vec![self.at.record()?, visit.at.record(&visit.strand)?, count]).await?;
         self.strands.insert(visit.strand.clone(), visit.at.clone());
         let marked = match self.config.smartly() {
@@ -450,6 +450,7 @@ impl<'a> Visit<'a> {
         let waits = driver.wait_of(&id).await.is_some();
         let mut ready = Ready::new(driver, id, Arc::clone(entry), self.call(given.clone()), hash);
         ready.effect.step = Some(self.at.step.to_string());
+        ready.effect.rides = true;
         ready.effect.arguments = Some(given);
         ready.effect.key_of = Some(self.effect(0)?);
         ready.timeout = self.node.spec.timeout.or(ready.timeout);

@@ -47,10 +47,10 @@ pub(crate) struct GraphRegister {
     /// How many visits have begun in the session; never repeated.
     pub(crate) step: u64,
     /// Whether it has come to its end.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) done: bool,
     /// How many nodes of earlier turns stand in the path.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "none")]
     pub(crate) path_from: usize,
 }
 

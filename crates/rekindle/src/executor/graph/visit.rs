@@ -84,6 +84,7 @@ impl Visit<'_> {
     /// What goes on record when it failed: the way on, if an edge is meant for that.
     pub(super) async fn failed(&self, driver: &Driver, ended: Ended, retries: u64) -> Result<Recorded> {
         let error = shortened(ended.result.content.decode::<String>().unwrap_or_default());
+        driver.record_spent().await;
         driver.mark_unclean().await;
         let holds = driver.read(|state| {
             let facts = VisitFacts { view: &self.memory(), state, writes: &[], result: None, parsed: OnceCell::new() };
@@ -118,6 +119,7 @@ impl Visit<'_> {
         took: Duration,
         retries: u64,
     ) -> Result<Recorded> {
+        driver.record_spent().await;
         let view = self.memory();
         let mut records: Vec<Record> = Vec::new();
         for (key, value) in &writes {

@@ -1,6 +1,6 @@
 //! What can be wrong with a plan, found before anything runs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rekindle_core::{Error, Json, Result};
 use serde_json::Value;
@@ -40,9 +40,9 @@ pub(super) fn check(spec: &PlanSpec, tools: &Tools) -> Result<Vec<Step>> {
     }
     faults.into_result("the plan", &spec.name)?;
     connect(&mut steps);
-    check_cycles(&steps, &mut faults);
+    let order = check_cycles(&steps, &mut faults);
     faults.into_result("the plan", &spec.name)?;
-    check_references(&steps, &index, &mut faults);
+    check_references(&steps, &index, &order, &mut faults);
     faults.into_result("the plan", &spec.name)?;
     Ok(steps)
 }
@@ -72,12 +72,12 @@ fn check_step(number: usize, spec: &StepSpec, index: &Index<'_>, tools: &Tools, 
         names.truncate(20);
         faults.add(place("action"), format!("there is no tool `{}`; there are: {}", spec.action, names.join(", ")));
     }
-    let mut dependencies = Vec::new();
+    let (mut dependencies, mut known) = (Vec::new(), HashSet::new());
     for (at, id) in spec.dependencies.iter().enumerate() {
         match index.get(id.as_str()) {
             _ if *id == spec.id => faults.add(place(&format!("dependencies[{at}]")), "a step cannot depend on itself"),
             None => faults.add(place(&format!("dependencies[{at}]")), format!("there is no step `{id}`")),
-            Some(step) if !dependencies.contains(step) => dependencies.push(*step),
+            Some(step) if known.insert(*step) => dependencies.push(*step),
             Some(_) => {}
         }
     }
@@ -100,13 +100,14 @@ fn connect(steps: &mut [Step]) {
     }
 }
 
-/// Steps that can be ordered are taken away one by one; what is left goes round in circles.
-fn check_cycles(steps: &[Step], faults: &mut Faults) {
+/// The steps in an order in which each comes after those it depends on. Steps that can be ordered
+/// are taken away one by one; what is left goes round in circles.
+fn check_cycles(steps: &[Step], faults: &mut Faults) -> Vec<usize> {
     let mut missing: Vec<usize> = steps.iter().map(|step| step.dependencies.len()).collect();
     let mut free: Vec<usize> = (0..steps.len()).filter(|step| missing[*step] == 0).collect();
-    let mut ordered = 0;
+    let mut order = Vec::with_capacity(steps.len());
     while let Some(step) = free.pop() {
-        ordered += 1;
+        order.push(step);
         for dependant in &steps[step].dependants {
             missing[*dependant] -= 1;
             if missing[*dependant] == 0 {
@@ -114,16 +115,18 @@ fn check_cycles(steps: &[Step], faults: &mut Faults) {
             }
         }
     }
-    if ordered < steps.len() {
+    if order.len() < steps.len() {
         let start = missing.iter().position(|missing| *missing > 0).unwrap_or_default();
         faults.add("steps", format!("depend on each other in a circle: {}", circle(steps, &missing, start)));
     }
+    order
 }
 
 /// One circle among the steps that cannot be ordered, as text.
 fn circle(steps: &[Step], missing: &[usize], start: usize) -> String {
     let (mut trail, mut seen, mut at) = (Vec::new(), HashMap::new(), start);
-    while seen.insert(at, trail.len()).is_none() {
+    while !seen.contains_key(&at) {
+        seen.insert(at, trail.len());
         trail.push(at);
         // Each of them waits for another one of them.
         let next = steps[at].dependencies.iter().find(|dependency| missing[**dependency] > 0);
@@ -134,50 +137,73 @@ fn circle(steps: &[Step], missing: &[usize], start: usize) -> String {
     names.take(20).collect::<Vec<_>>().join(" → ")
 }
 
-fn check_references(steps: &[Step], index: &Index<'_>, faults: &mut Faults) {
+fn check_references(steps: &[Step], index: &Index<'_>, order: &[usize], faults: &mut Faults) {
+    let mut uses: Vec<Use<'_>> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         for reference in step.parameters.references() {
-            if let Err(why) = check_reference(reference, number, steps, index) {
-                faults.add(format!("steps[{number}].parameters (step `{}`)", step.spec.id), why);
+            match target(reference, index) {
+                Ok(Some(target)) => uses.push(Use { step: number, target, reference }),
+                Ok(None) => {}
+                Err(why) => faults.add(place(steps, number), why),
             }
         }
     }
+    for Use { step, reference, .. } in unordered(steps, order, uses) {
+        let id = reference.name().unwrap_or_default();
+        faults.add(place(steps, step), format!("`{reference}` names step `{id}`, on which this step does not depend"));
+    }
 }
 
-fn check_reference(reference: &Reference, number: usize, steps: &[Step], index: &Index<'_>) -> Result<(), String> {
+fn place(steps: &[Step], number: usize) -> String {
+    format!("steps[{number}].parameters (step `{}`)", steps[number].spec.id)
+}
+
+/// A step that uses what another gives back.
+#[derive(Clone, Copy)]
+struct Use<'a> {
+    step: usize,
+    target: usize,
+    reference: &'a Reference,
+}
+
+/// The step a reference names, if it names one.
+fn target(reference: &Reference, index: &Index<'_>) -> Result<Option<usize>, String> {
     match (reference.root(), reference.name()) {
-        ("query", None) => Ok(()),
-        ("context", Some(_)) => Ok(()),
+        ("query", None) | ("context", Some(_)) => Ok(None),
         ("steps", Some(id)) => {
             let Some(target) = index.get(id) else {
                 return Err(format!("`{reference}` names step `{id}`, which does not exist"));
             };
-            if reference.rest(2).first().map(String::as_str) != Some("output") {
-                return Err(format!("`{reference}` must go on with `.output` after the step"));
-            }
-            match depends_on(steps, number, *target) {
-                true => Ok(()),
-                false => Err(format!("`{reference}` names step `{id}`, on which this step does not depend")),
+            match reference.rest(2).first().map(String::as_str) {
+                Some("output") => Ok(Some(*target)),
+                _ => Err(format!("`{reference}` must go on with `.output` after the step")),
             }
         }
         _ => Err(format!("`{reference}` must begin with `steps.<id>.output`, `context.<key>` or `query`")),
     }
 }
 
-/// Whether a step comes after another, directly or not.
-fn depends_on(steps: &[Step], step: usize, on: usize) -> bool {
-    if steps[step].dependencies.contains(&on) {
-        return true;
-    }
-    let mut seen: HashSet<usize> = steps[step].dependencies.iter().copied().collect();
-    let mut open: Vec<usize> = seen.iter().copied().collect();
-    while let Some(step) = open.pop() {
-        if step == on {
-            return true;
+/// The uses whose step does not come after the one it uses, directly or not.
+fn unordered<'a>(steps: &[Step], order: &[usize], uses: Vec<Use<'a>>) -> Vec<Use<'a>> {
+    let mut by_target: BTreeMap<usize, Vec<Use<'a>>> = BTreeMap::new();
+    uses.into_iter().for_each(|one| by_target.entry(one.target).or_default().push(one));
+    let by_target: Vec<_> = by_target.into_iter().collect();
+    let mut found: Vec<Use<'a>> = Vec::new();
+    // One walk over the plan for 64 targets at a time: a walk for each use would take for ever in
+    // a large plan.
+    for targets in by_target.chunks(64) {
+        let mut own = vec![0_u64; steps.len()];
+        targets.iter().enumerate().for_each(|(bit, (target, _))| own[*target] |= 1 << bit);
+        let mut behind = vec![0_u64; steps.len()];
+        for step in order {
+            behind[*step] = steps[*step].dependencies.iter().fold(0, |all, on| all | behind[*on] | own[*on]);
         }
-        open.extend(steps[step].dependencies.iter().copied().filter(|dependency| seen.insert(*dependency)));
+        for (bit, (_, uses)) in targets.iter().enumerate() {
+            found.extend(uses.iter().filter(|one| behind[one.step] & (1 << bit) == 0));
+        }
     }
-    false
+    found.sort_by_key(|one| one.step);
+    found
 }
 
 /// An error for something that was asked of a step that is not in the plan.

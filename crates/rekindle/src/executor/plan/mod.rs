@@ -15,8 +15,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::record::RegisterSet;
-use rekindle_core::{EffectId, Error, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use rekindle_core::record::{EffectOutcome, OutcomeStatus, RegisterSet};
+use rekindle_core::{EffectId, EffectState, Error, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -246,6 +246,11 @@ impl Inner {
     }
 }
 
+/// Whether a call that was intended certainly did not happen.
+fn is_not_done(open: &EffectState) -> bool {
+    open.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::InfraError)
+}
+
 fn strip(key: &rekindle_core::RegisterKey) -> &str {
     key.as_str().strip_prefix(MEMORY).unwrap_or_default()
 }
@@ -265,6 +270,12 @@ pub(crate) fn step(state: &State) -> Option<u64> {
 pub(crate) fn closing(state: &State) -> Result<Vec<Record>> {
     let at = PlanRegister::load(state)?;
     let mut records: Vec<Record> = state.waits().map(crate::wait::cancelled).collect();
+    // Nobody goes on with them, so nobody needs to know any more whether they happened.
+    records.extend(state.open_effects().map(|open| {
+        let outcome = EffectOutcome::new(open.intent.effect.clone(), OutcomeStatus::Cancelled, None);
+        let error = Some("the plan was given up before the call ended".to_owned());
+        Record::from(EffectOutcome { attempt: open.intent.attempt, error, ..outcome })
+    }));
     if at.turn > 0 && !at.done {
         records.push(PlanRegister { done: true, ..at }.record()?);
     }
@@ -312,6 +323,13 @@ impl Executor for Inner {
             let id = result.decode::<StepResult>()?.step_id;
             if !self.index.contains_key(&id) {
                 return Err(check::no_step(&id).hint("bring the step back, or start the plan in a new session"));
+            }
+        }
+        // What may have happened must not be forgotten with its step.
+        for open in state.open_effects().filter(|open| !is_not_done(open)) {
+            if let Some(step) = open.intent.step.as_deref().filter(|step| !self.index.contains_key(*step)) {
+                let hint = format!("bring the step back, or settle effect `{}` by hand", open.intent.effect);
+                return Err(check::no_step(step).hint(hint));
             }
         }
         Ok(())

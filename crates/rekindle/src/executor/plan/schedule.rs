@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use rekindle_core::record::{CheckpointType, RunOutcome};
-use rekindle_core::{EffectId, Error, Json, Record, Result};
+use rekindle_core::record::{CheckpointType, InDoubtPolicy, RunOutcome};
+use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ impl<'a> Schedule<'a> {
                 plan.steps.iter().map(|step| StepRegister::load(state, &step.spec.id, at.turn)).collect::<Result<_>>()
             })
             .await?;
-        let is_done = |step: usize| matches!(known[step].status, StepStatus::Completed | StepStatus::Skipped);
+        let is_done = |step: usize| is_done(known[step].status);
         let missing: Vec<usize> = plan
             .steps
             .iter()
@@ -135,11 +135,6 @@ impl<'a> Schedule<'a> {
         while started.len() < room
             && let Some(step) = self.queue.pop_first()
         {
-            if let Err(error) = self.driver.check_budgets().await {
-                self.queue.insert(step);
-                self.fail(error);
-                break;
-            }
             match self.next(step).await {
                 Ok(Next::Make(ready)) => {
                     records.extend(self.early_intent(&ready, &mut intended).await?);
@@ -150,6 +145,10 @@ impl<'a> Schedule<'a> {
                     self.note(step).await?;
                 }
                 Ok(Next::Waits(what)) => self.wait(step, what),
+                Err(error) if matches!(error.kind(), ErrorKind::BudgetSpent { .. }) => {
+                    self.fail(error);
+                    break;
+                }
                 // Others can go on; the run fails when they have ended.
                 Err(error) => drop(self.failure.get_or_insert(error)),
             }
@@ -183,7 +182,9 @@ impl<'a> Schedule<'a> {
             let result = ToolResult::failed(&ready.call, &why);
             return self.caller.settle(&ready, result, Vec::new()).await;
         }
-        self.driver.spend(Spent { iterations: 1, tool_calls: 1, ..Spent::default() }).await;
+        // What was begun is paid for, so it goes on even if nothing is left.
+        self.driver.check_budgets().await?;
+        self.driver.reserve(Spent { iterations: 1, tool_calls: 1, ..Spent::default() }).await;
         self.caller.next(ready).await
     }
 
@@ -208,6 +209,7 @@ impl<'a> Schedule<'a> {
         let call = ToolCall::new(&step.spec.id, &step.spec.action, arguments.clone());
         let mut ready = Ready::new(self.driver, id, Arc::clone(&step.entry), call, hash);
         ready.effect.step = Some(step.spec.id.clone());
+        ready.effect.rides = true;
         ready.effect.arguments = Some(arguments);
         ready.effect.key_of = Some(effect(self.at.turn, &step.spec.id, 0)?);
         ready.timeout = step.spec.timeout.or(ready.timeout);
@@ -227,7 +229,8 @@ impl<'a> Schedule<'a> {
             self.driver.checkpoint(NewCheckpoint::auto(CheckpointType::Step, number, description)).await?;
         }
         let is_new = self.driver.read(|state| state.effect(&ready.effect.id).is_none()).await;
-        let at_once = ready.entry.permits.is_none() && ready.effect.alongside.is_empty();
+        let rides = ready.effect.policy == InDoubtPolicy::ReplaySafe;
+        let at_once = !rides && ready.entry.permits.is_none() && ready.effect.alongside.is_empty();
         if !is_new || !at_once || !self.driver.options().pending_writes {
             return Ok(None);
         }
@@ -313,6 +316,10 @@ impl<'a> Schedule<'a> {
 
     /// A step has ended: what that means for the others.
     async fn note(&mut self, step: usize) -> Result<()> {
+        if !self.driver.options().pending_writes {
+            // Otherwise it is on record already.
+            self.driver.commit_staged().await?;
+        }
         let id = &self.plan.steps[step].spec.id;
         self.known[step] = self.driver.read(|state| StepRegister::load(state, id, self.at.turn)).await?;
         match self.known[step].status {
@@ -320,7 +327,8 @@ impl<'a> Schedule<'a> {
                 self.executed += 1;
                 for dependant in &self.plan.steps[step].dependants {
                     self.missing[*dependant] -= 1;
-                    if self.missing[*dependant] == 0 && self.known[*dependant].status != StepStatus::Skipped {
+                    // One may be done although something it depends on was not: plans are changed.
+                    if self.missing[*dependant] == 0 && !is_done(self.known[*dependant].status) {
                         self.queue.insert(*dependant);
                     }
                 }
@@ -353,21 +361,13 @@ impl<'a> Schedule<'a> {
             return Ok(None);
         }
         self.driver.remind().await?;
-        Ok(Some(End::new(RunOutcome::Waiting, what)))
+        let value = Some(self.summary(Some(what.clone())).await?);
+        Ok(Some(End { value, ..End::new(RunOutcome::Waiting, what) }))
     }
 
     async fn finish(&mut self) -> Result<End> {
         let error = self.what_failed();
-        let (turn, _) = self.driver.spent().await;
-        let summary = PlanSummary {
-            success: error.is_none(),
-            error: error.clone(),
-            total_duration_ms: turn.active_micros / 1_000,
-            tokens: turn.input_tokens.saturating_add(turn.output_tokens),
-            steps_executed: self.executed,
-            steps_recovered: self.recovered,
-        };
-        let value = Some(Json::of(&summary)?);
+        let value = Some(self.summary(error.clone()).await?);
         if let Some(error) = error {
             return Ok(End { value, ..End::new(RunOutcome::Failed, error) });
         }
@@ -380,14 +380,25 @@ impl<'a> Schedule<'a> {
         Ok(End { value, checkpoint, ..End::new(RunOutcome::Succeeded, "Execution complete") })
     }
 
+    /// What this run did; `error` says why the plan is not done.
+    async fn summary(&self, error: Option<String>) -> Result<Json> {
+        let (turn, _) = self.driver.spent().await;
+        Json::of(&PlanSummary {
+            success: error.is_none(),
+            error,
+            total_duration_ms: turn.active_micros / 1_000,
+            tokens: turn.input_tokens.saturating_add(turn.output_tokens),
+            steps_executed: self.executed,
+            steps_recovered: self.recovered,
+        })
+    }
+
     /// Why the plan did not succeed, if it did not.
     fn what_failed(&self) -> Option<String> {
         let statuses = self.plan.statuses(&self.known);
         let required = |step: &usize| !self.plan.steps[*step].spec.optional;
-        let lacking: Vec<usize> = (0..statuses.len())
-            .filter(required)
-            .filter(|step| !matches!(statuses[*step], StepStatus::Completed | StepStatus::Skipped))
-            .collect();
+        let lacking: Vec<usize> =
+            (0..statuses.len()).filter(required).filter(|step| !is_done(statuses[*step])).collect();
         if lacking.is_empty() {
             return None;
         }
@@ -407,11 +418,17 @@ impl<'a> Schedule<'a> {
     }
 
     async fn stopped(&mut self, stop: Stop, reason: String) -> Result<End> {
+        let value = Some(self.summary(Some(reason.clone())).await?);
         if stop < Stop::Cancel {
-            return Ok(End::new(RunOutcome::Paused, reason));
+            return Ok(End { value, ..End::new(RunOutcome::Paused, reason) });
         }
-        let register = self.driver.read(PlanRegister::load).await?;
-        self.driver.stage(vec![PlanRegister { done: true, ..register }.record()?]).await?;
-        Ok(End::new(RunOutcome::Cancelled, reason))
+        let records = self.driver.read(super::closing).await?;
+        self.driver.stage(records).await?;
+        Ok(End { value, ..End::new(RunOutcome::Cancelled, reason) })
     }
+}
+
+/// Whether a step needs no more to be done.
+fn is_done(status: StepStatus) -> bool {
+    matches!(status, StepStatus::Completed | StepStatus::Skipped)
 }

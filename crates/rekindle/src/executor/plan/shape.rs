@@ -22,6 +22,7 @@ pub(super) struct StepShape {
 #[async_trait]
 impl Shape for StepShape {
     async fn record(&self, driver: &Driver, ready: &Ready, ended: Ended) -> Result<Recorded> {
+        driver.record_spent().await;
         match ended.result.error {
             true => self.failed(driver, ready, ended).await,
             false => self.succeeded(driver, ready, ended),
@@ -73,7 +74,6 @@ impl StepShape {
         };
         let last_error = Some(LastError::new(step, &error, driver.now()));
         let plan = PlanRegister { last_error, ..self.at.clone() };
-        driver.mark_unclean().await;
         let number = self.completed.load(Ordering::SeqCst);
         let checkpoint = NewCheckpoint {
             trigger: CheckpointTrigger::Error,
