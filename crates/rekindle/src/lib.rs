@@ -25,10 +25,11 @@
 //! ```
 //!
 //! * [`guide`]: chapters with examples, from a first agent to middleware of your own.
-//! * [`Engine`], [`Session`]: where work lives. [`Agent`], [`Flow`]: what does it.
+//! * [`Engine`], [`Session`]: where work lives. [`Agent`], [`Plan`], [`Graph`], [`Flow`]: what does it.
 //! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement.
 //! * [`RunOptions`], [`ResumeOptions`], [`RunHandle`], [`Events`]: how a run behaves, is resumed, held and watched.
 //! * [`operations`]: everything people can do to sessions; front ends call it.
+//! * [`importer`]: sessions that other programs stored.
 //! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
 
 mod driver;
@@ -36,6 +37,7 @@ mod engine;
 mod event;
 pub mod executor;
 pub mod guide;
+pub mod importer;
 mod memory;
 pub mod message;
 pub mod middleware;

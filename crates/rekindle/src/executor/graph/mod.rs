@@ -14,7 +14,7 @@ mod node;
 mod output;
 mod run;
 mod spec;
-mod state;
+pub(crate) mod state;
 mod view;
 mod visit;
 mod wait;

@@ -7,7 +7,7 @@ mod child;
 mod schedule;
 mod shape;
 mod spec;
-mod state;
+pub(crate) mod state;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,0 +1,11 @@
+//! Importers: what other programs stored, listed, inspected, compared, forked and resumed here.
+#![allow(clippy::unwrap_used)]
+
+mod checkpoint_table;
+mod hostile;
+mod json_sessions;
+mod kit;
+mod session_directory;
+mod stops;
+#[path = "../it/support.rs"]
+mod support;
