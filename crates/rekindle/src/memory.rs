@@ -48,9 +48,10 @@ impl MemoryView {
         Ok(self.look(state, key))
     }
 
-    /// A key, whoever asks.
+    /// A key, whoever asks. What is never stored is not there any more after a restart.
     pub(crate) fn look(&self, state: &State, key: &str) -> Option<Json> {
-        self.layers.iter().find_map(|layer| state.register(&format!("{layer}{key}")).cloned())
+        let found = self.layers.iter().find_map(|layer| state.register(&format!("{layer}{key}")));
+        found.filter(|value| !is_redacted(value)).cloned()
     }
 
     /// The record that sets a key, if it may be written.
@@ -77,6 +78,11 @@ impl MemoryView {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a value is, or holds, the mark of something that is never stored.
+pub(crate) fn is_redacted(value: &Json) -> bool {
+    value.as_str().contains(r#""$redacted""#)
 }
 
 fn undeclared(node: &str, does: &str, key: &str) -> Error {

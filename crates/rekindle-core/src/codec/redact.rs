@@ -1,6 +1,6 @@
 //! Redaction: what must not be stored is taken out before anything is encoded.
 //!
-//! A value under an excluded key becomes `{"$redacted":"<key>"}`, so that a resume knows what
+//! A value under an excluded key, or in a register of the memory with such a key, becomes `{"$redacted":"<key>"}`, so that a resume knows what
 //! to ask for again; a match of a pattern becomes `[redacted:<name>]`. Excluded keys are looked
 //! for everywhere, also in JSON inside a string, as tool calls have it; patterns in every text
 //! but ids and other structure. Everything else keeps its bytes.
@@ -104,6 +104,11 @@ impl Redaction {
         }
     }
 
+    /// Whether a register is excluded: by its name or, if it is a key of the memory, by that.
+    fn excludes_register(&self, name: &str) -> bool {
+        name.len() <= 128 && self.excludes(name) || own_name(name).len() < name.len() && self.excludes(own_name(name))
+    }
+
     /// A value without what must not be stored.
     pub fn value(&self, json: &Json) -> Result<Json> {
         match self.bytes(json.as_str().as_bytes(), Level::Content, NESTED)? {
@@ -138,7 +143,7 @@ impl Redaction {
 
     /// Whether a string is an excluded key, or the name of a register that is.
     fn may_be_excluded(&self, text: &[u8]) -> bool {
-        text.len() <= 128 && std::str::from_utf8(text).is_ok_and(|text| self.excludes(text))
+        text.len() <= 512 && std::str::from_utf8(text).is_ok_and(|text| self.excludes_register(text))
     }
 
     fn bytes<'a>(&self, json: &'a [u8], level: Level, nested: usize) -> Result<Cow<'a, [u8]>> {
@@ -149,6 +154,17 @@ impl Redaction {
             Copying { redaction: self, json, at: 0, out: Vec::with_capacity(json.len()), changed: false, nested };
         copy.value(level)?;
         Ok(if copy.changed { Cow::Owned(copy.out) } else { Cow::Borrowed(json) })
+    }
+}
+
+/// The registers that hold keys of the memory, at the end of their names.
+const MEMORY: &[&str] = &["memory/", "overlay/", "node/"];
+
+/// The key of the memory that a register holds, or its name.
+fn own_name(register: &str) -> &str {
+    match MEMORY.iter().any(|prefix| register.starts_with(prefix)) {
+        true => register.rsplit('/').next().unwrap_or(register),
+        false => register,
     }
 }
 
@@ -216,7 +232,8 @@ impl Copying<'_> {
                         _ => self.redaction.excludes(&key).then(|| key.clone()),
                     };
                     if level == Level::Body && key == "key" {
-                        register = self.peek_string().filter(|name| self.redaction.excludes(name));
+                        let name = self.peek_string().filter(|name| self.redaction.excludes_register(name));
+                        register = name.map(|name| own_name(&name).to_owned());
                     }
                     match excluded {
                         Some(name) => self.take_out(&name)?,
@@ -385,6 +402,15 @@ mod tests {
             r#"{"register_set":{"key":"access_token","value":["t"]}}"#,
             r#"{"register_set":{"key":"access_token","value":{"$redacted":"access_token"}}}"#,
         );
+        for register in ["memory/api_key", "overlay/0.1/api_key", "node/write.7/output/api_key"] {
+            check(
+                &redaction,
+                &format!(r#"{{"register_set":{{"key":"{register}","value":"sk-1"}}}}"#),
+                &format!(r#"{{"register_set":{{"key":"{register}","value":{{"$redacted":"api_key"}}}}}}"#),
+            );
+        }
+        let visits = r#"{"register_set":{"key":"visits/api_key","value":3}}"#;
+        check(&redaction, visits, visits);
         check(
             &redaction,
             r#"{"from_the_future":{"x":[{"credentials":{"a":1}}],"access-token":1}}"#,

@@ -164,7 +164,8 @@ impl Turn<'_> {
     /// A call that can be made as `made`. It is recognised by the arguments the model gave.
     pub(super) fn ready_call(&self, id: EffectId, entry: Arc<Entry>, call: &ToolCall, made: ToolCall) -> Ready {
         let changed = (made.arguments != call.arguments).then(|| made.arguments.clone());
-        let mut ready = Ready::new(self.driver, id, entry, made, call_hash(call));
+        let hash = self.driver.argument_hash(&call.arguments);
+        let mut ready = Ready::new(self.driver, id, entry, made, hash);
         ready.effect.arguments = changed;
         ready.effect.step = Some(self.at.step.to_string());
         ready

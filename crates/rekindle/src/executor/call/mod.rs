@@ -15,7 +15,7 @@ use rekindle_core::{EffectId, Hash, Json, Record, Result};
 use tokio::sync::Semaphore;
 
 use crate::driver::{Driver, Effect, Known, Recorded};
-use crate::memory::MemoryView;
+use crate::memory::{MemoryView, is_redacted};
 use crate::message::{ToolCall, ToolResult};
 use crate::tool::Approval;
 
@@ -127,16 +127,26 @@ impl<'a> Caller<'a> {
         match self.driver.known(&ready.effect).await? {
             Known::Settled(_) => Ok(Next::Settled),
             Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
-            Known::NotDone(intent) => Ok(Next::Make(Box::new(ready.as_made(intent.arguments)))),
+            Known::NotDone(intent) => self.make(ready.as_made(intent.arguments)).await,
             Known::InDoubt(intent) => {
                 let ready = ready.as_made(intent.arguments);
                 self.doubt(&ready, "its process died while the call was under way").await
             }
             Known::New => match ready.approval.clone() {
                 Some(approval) => self.ask_approval(&ready, &approval).await,
-                None => Ok(Next::Make(Box::new(ready))),
+                None => self.make(ready).await,
             },
         }
+    }
+
+    /// Makes a call, unless its arguments held what is never stored: a tool must not be given the
+    /// mark that stands for it.
+    pub(super) async fn make(&mut self, ready: Ready) -> Result<Next> {
+        if !is_redacted(&ready.call.arguments) {
+            return Ok(Next::Make(Box::new(ready)));
+        }
+        let why = "its arguments held what is never stored, so it cannot be made after a restart";
+        self.settle(&ready, ToolResult::failed(&ready.call, why), ready.effect.alongside.clone()).await
     }
 }
 

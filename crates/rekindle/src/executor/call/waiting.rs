@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Caller, Ended, Next, Ready};
 use crate::driver::WaitPurpose;
+use crate::memory::is_redacted;
 use crate::message::ToolResult;
 use crate::tool::{Approval, Checked};
 use crate::wait::{Verdict, WaitSpec};
@@ -50,7 +51,7 @@ impl Caller<'_> {
                     let arguments = self.intended(&ready.effect.id).await;
                     let mut ready = ready.as_made(arguments);
                     ready.effect.alongside.push(closed);
-                    return Ok(Next::Make(Box::new(ready)));
+                    return self.make(ready).await;
                 }
                 Found::Done(value) => ToolResult::new(&call, value),
                 Found::Failed => ToolResult::failed(&call, "somebody found that the call did not succeed"),
@@ -82,7 +83,7 @@ impl Caller<'_> {
         };
         ready.effect.alongside.push(closed);
         ready.approval = None;
-        Ok(Next::Make(Box::new(ready)))
+        self.make(ready).await
     }
 
     /// The arguments a call is on record with, if they stand there.
@@ -117,7 +118,10 @@ impl Caller<'_> {
             return self.ask_person(ready, why).await;
         }
         match ready.effect.policy {
-            InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => Ok(Next::Make(Box::new(ready.clone()))),
+            InDoubtPolicy::ReplaySafe => self.make(ready.clone()).await,
+            // It may have happened, and it cannot be repeated.
+            InDoubtPolicy::Idempotent if is_redacted(&ready.call.arguments) => self.ask_person(ready, why).await,
+            InDoubtPolicy::Idempotent => Ok(Next::Make(Box::new(ready.clone()))),
             InDoubtPolicy::Check => self.check(ready, why).await,
             InDoubtPolicy::Ask => self.ask_person(ready, why).await,
             InDoubtPolicy::Never => {
@@ -130,10 +134,10 @@ impl Caller<'_> {
         }
     }
 
-    async fn check(&self, ready: &Ready, why: &str) -> Result<Next> {
+    async fn check(&mut self, ready: &Ready, why: &str) -> Result<Next> {
         match self.job(ready.clone()).check().await {
             Some(Checked::Happened(value)) => self.settle(ready, ToolResult::new(&ready.call, value), Vec::new()).await,
-            Some(Checked::DidNotHappen) => Ok(Next::Make(Box::new(ready.clone()))),
+            Some(Checked::DidNotHappen) => self.make(ready.clone()).await,
             Some(Checked::Unknown) | None => self.ask_person(ready, why).await,
         }
     }

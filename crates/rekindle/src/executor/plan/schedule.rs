@@ -14,10 +14,11 @@ use super::shape::StepShape;
 use super::state::{PlanRegister, StepRegister, StepStatus, results};
 use super::view::PlanSummary;
 use super::{Inner, effect};
-use crate::driver::{Driver, End, MEMORY, NewCheckpoint, OnWait, Performed, Spent, Stop};
+use crate::driver::{Driver, End, NewCheckpoint, OnWait, Performed, Spent, Stop};
 use crate::executor::call::{Caller, Made, Next, Ready};
 use crate::executor::crew::Crew;
 use crate::executor::reference::{Reference, walk};
+use crate::memory::MemoryView;
 use crate::message::{ToolCall, ToolResult};
 
 /// One run of a plan.
@@ -254,7 +255,7 @@ impl<'a> Schedule<'a> {
         match (reference.root(), reference.name()) {
             ("query", _) => Some(Value::String(self.at.query.clone())),
             ("context", Some(key)) => {
-                let value = state.register(&format!("{MEMORY}{key}"))?.to_value().ok()?;
+                let value = MemoryView::default().look(state, key)?.to_value().ok()?;
                 walk(value, reference.rest(2))
             }
             ("steps", Some(id)) => {
