@@ -173,11 +173,12 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// A call that was stopped: made again after a pause, given up otherwise.
+    /// A call that was stopped: made again after a pause, given up otherwise, by itself or with the
+    /// whole turn.
     async fn stopped(&self) -> Result<Tried> {
         let stays_open = match self.driver.stopping() {
             Some(Stop::Pause) => true,
-            Some(Stop::Interrupt) => !self.shape.closes_interrupted(),
+            Some(Stop::Interrupt | Stop::Cancel) => !self.shape.closes_interrupted(),
             _ => false,
         };
         if stays_open {

@@ -70,7 +70,8 @@ pub(crate) trait Shape: Send + Sync {
     /// The memory, as calls may see it.
     fn memory(&self) -> MemoryView;
 
-    /// Whether a call that is interrupted is closed; otherwise it stays open and is made again.
+    /// Whether a call that is interrupted is closed on its own; otherwise it stays open, and is made
+    /// again or closed with the turn.
     fn closes_interrupted(&self) -> bool;
 }
 

@@ -15,8 +15,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::record::{EffectOutcome, OutcomeStatus, RegisterSet};
-use rekindle_core::{EffectId, EffectState, Error, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use rekindle_core::record::{EffectOutcome, OutcomeStatus, RegisterSet, RunOutcome};
+use rekindle_core::{EffectId, EffectState, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -220,7 +220,11 @@ impl Inner {
     /// The records a turn begins with.
     async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<PlanRegister> {
         let text = messages.first().map(Message::text).unwrap_or_default();
-        let input: PlanInput = Json::parse(text)?.decode()?;
+        let input: PlanInput = match Json::parse(text.as_str()).and_then(|json| json.decode()) {
+            Ok(input) => input,
+            // Whoever starts it without knowing what it is says what is wanted in words.
+            Err(_) => PlanInput::query(text),
+        };
         let (turn, results) =
             driver.read(|state| (PlanRegister::load(state), state.log(&state::results()).len())).await;
         let at = PlanRegister {
@@ -337,7 +341,10 @@ impl Executor for Inner {
 
     fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
         let mut records = closing(state)?;
-        records.extend(clear_memory(state));
+        // What was set before the first turn is meant for it.
+        if PlanRegister::load(state)?.turn > 0 {
+            records.extend(clear_memory(state));
+        }
         Ok(records)
     }
 
@@ -346,8 +353,9 @@ impl Executor for Inner {
             Input::NewTurn(messages) => self.begin(driver, &messages).await?,
             Input::Resume => driver.read(PlanRegister::load).await?,
         };
-        if at.turn == 0 {
-            return Err(Error::invalid("the session has never run a plan").hint("start it"));
+        if at.turn == 0 || at.done {
+            let reason = "the run had not begun when its process ended: start it again";
+            return Ok(End::new(RunOutcome::Cancelled, reason));
         }
         if driver.stopping().is_none() {
             driver.commit_staged().await?;

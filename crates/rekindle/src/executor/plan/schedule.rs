@@ -212,13 +212,21 @@ impl<'a> Schedule<'a> {
         ready.effect.step = Some(step.spec.id.clone());
         ready.effect.rides = true;
         ready.effect.arguments = Some(arguments);
-        ready.effect.key_of = Some(effect(self.at.turn, &step.spec.id, 0)?);
+        ready.effect.key_of = self.first_try(&step.spec.id, hash).await?;
         ready.timeout = step.spec.timeout.or(ready.timeout);
         ready.approval = step.entry.tool.options().approval.clone();
         if let Some(retry) = &step.spec.retry {
             ready.effect.retries = retry.retries();
         }
         Ok((ready, fault))
+    }
+
+    /// The first try at a step, if it had the same arguments: the two share a key, so that whoever
+    /// can ignore a repeated request does.
+    async fn first_try(&self, step: &str, hash: rekindle_core::Hash) -> Result<Option<EffectId>> {
+        let first = effect(self.at.turn, step, 0)?;
+        let known = self.driver.read(|state| state.effect(&first).map(|known| known.intent.arguments_hash)).await;
+        Ok(known.is_none_or(|known| known == hash).then_some(first))
     }
 
     /// The intent of a call that begins at once; others get theirs when they begin.
@@ -309,8 +317,11 @@ impl<'a> Schedule<'a> {
             Ok(Next::Make(ready)) => return Some(ready),
             Err(error) => Err(error),
         };
-        if let Err(error) = noted {
-            self.fail(error);
+        match noted {
+            // Others can go on; the run fails when they have ended.
+            Err(error) if *error.kind() == ErrorKind::InDoubt => drop(self.failure.get_or_insert(error)),
+            Err(error) => self.fail(error),
+            Ok(()) => {}
         }
         None
     }
@@ -372,9 +383,16 @@ impl<'a> Schedule<'a> {
         if let Some(error) = error {
             return Ok(End { value, ..End::new(RunOutcome::Failed, error) });
         }
-        // The failures of optional steps stay on record.
-        let register = self.driver.read(PlanRegister::load).await?;
-        self.driver.stage(vec![PlanRegister { done: true, ..register }.record()?]).await?;
+        // The failures of optional steps stay on record; what nobody waits for any more is closed.
+        let (register, mut records) = self
+            .driver
+            .read(|state| {
+                let waits: Vec<Record> = state.waits().map(crate::wait::cancelled).collect();
+                PlanRegister::load(state).map(|register| (register, waits))
+            })
+            .await?;
+        records.push(PlanRegister { done: true, ..register }.record()?);
+        self.driver.stage(records).await?;
         let number = self.known.iter().filter(|step| step.status == StepStatus::Completed).count() as u64;
         let marked = self.driver.options().checkpoints.marks_turn();
         let checkpoint = marked.then(|| NewCheckpoint::auto(CheckpointType::Step, number, "Execution complete"));
