@@ -237,6 +237,20 @@ fn every_kind_of_record_keeps_its_form() {
 }
 
 #[test]
+fn checkpoints_of_graphs_name_their_node_and_what_comes_next() {
+    let record: Record = Checkpoint {
+        kind: CheckpointType::NodeComplete,
+        node: Some("fetch".into()),
+        next: vec!["judge".into()],
+        ..Checkpoint::new(id("ckpt_3"))
+    }
+    .into();
+    let text = r#"{"checkpoint":{"id":"ckpt_3","type":"node_complete","node":"fetch","next":["judge"]}}"#;
+    assert_eq!(serde_json::to_string(&record).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
+}
+
+#[test]
 fn frames_keep_their_bytes_under_every_codec() {
     let session: SessionKey = id::<SessionId>("golden").into();
     let branch = BranchId::main();
