@@ -73,8 +73,8 @@ async fn the_state_at_each_checkpoint_is_that_of_the_plan() {
     let query = "Which boat builders earn most?";
     let first = inspect(&engine, &key, "ckpt_1").await;
     assert_eq!(register(&first, "plan"), json!({"turn": 1, "query": query, "done": false, "results_from": 0}));
-    assert_eq!(register(&first, "step/identify"), json!({"status": "completed"}));
-    assert_eq!(register(&first, "step/fetch"), json!({"status": "pending"}));
+    assert_eq!(register(&first, "step/identify"), json!({"turn": 1, "status": "completed"}));
+    assert_eq!(register(&first, "step/fetch"), json!({"turn": 1, "status": "pending"}));
     assert_eq!(register(&first, "memory/region"), json!("EU"));
     let result = json!({"step_id": "identify", "output": ["Alder", "Birch"], "completed_at": micros("09:00:05"),
                         "duration_ms": 5000, "tokens": 120});
@@ -85,11 +85,14 @@ async fn the_state_at_each_checkpoint_is_that_of_the_plan() {
         register(&failed, "plan"),
         json!({"turn": 1, "query": query, "done": false, "results_from": 0, "last_error": last_error})
     );
-    assert_eq!(register(&failed, "step/fetch"), json!({"status": "failed", "failures": 1, "error": "API timeout"}));
+    assert_eq!(
+        register(&failed, "step/fetch"),
+        json!({"turn": 1, "status": "failed", "failures": 1, "error": "API timeout"})
+    );
     assert_eq!(failed.status, Status::Failed);
     let on = inspect(&engine, &key, "ckpt_3").await;
-    assert_eq!(register(&on, "step/fetch"), json!({"status": "completed", "failures": 1}));
-    assert_eq!(register(&on, "step/report"), json!({"status": "pending"}));
+    assert_eq!(register(&on, "step/fetch"), json!({"turn": 1, "status": "completed", "failures": 1}));
+    assert_eq!(register(&on, "step/report"), json!({"turn": 1, "status": "pending"}));
     assert_eq!(log(&on, "results").len(), 2);
     assert_eq!(log(&on, "results")[1]["completed_at"], micros("10:00:04"));
     assert_eq!(on.run.as_ref().unwrap().continues, failed.run.as_ref().map(|run| run.run.clone()), "it was resumed");
@@ -125,7 +128,7 @@ async fn two_runs_of_a_plan_in_one_session_are_never_mixed() {
     let results = log(&second, "results");
     assert_eq!(results.len(), 4);
     assert_eq!(results[3]["output"], json!(["Cedar"]));
-    assert_eq!(register(&second, "step/fetch"), json!({"status": "pending"}));
+    assert_eq!(register(&second, "step/fetch"), json!({"turn": 2, "status": "pending"}));
     assert_eq!(second.run.unwrap().continues, None);
 }
 

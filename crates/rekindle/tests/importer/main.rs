@@ -5,6 +5,8 @@ mod checkpoint_table;
 mod hostile;
 mod json_sessions;
 mod kit;
+mod resume_graph;
+mod resume_plan;
 mod session_directory;
 mod stops;
 #[path = "../it/support.rs"]

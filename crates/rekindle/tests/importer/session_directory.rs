@@ -60,7 +60,7 @@ async fn the_state_at_each_checkpoint_is_that_of_the_graph() {
     let engine = Engine::memory().unwrap();
     let (_, key) = import(&engine).await;
     let start = inspect(&engine, &key, START).await;
-    assert_eq!(register(&start, "graph"), json!({"turn": 1, "step": 1, "done": false, "path_from": 0}));
+    assert_eq!(register(&start, "graph"), json!({"turn": 1, "step": 1}));
     assert_eq!(register(&start, "strand/0"), json!({"node": "collector", "phase": "ready"}));
     assert_eq!(register(&start, "visits/start"), json!(1));
     assert!(start.state.register("visits/collector").is_none());
@@ -80,9 +80,11 @@ async fn the_state_at_each_checkpoint_is_that_of_the_graph() {
                "output": {"count": 2}, "duration_ms": 0})
     );
     let next = inspect(&engine, &key, NEXT).await;
-    assert_eq!(register(&next, "graph"), json!({"turn": 1, "step": 2, "done": false, "path_from": 0}));
-    assert_eq!(register(&next, "strand/0"), json!({"node": "analyzer", "phase": "ready"}));
-    assert_eq!(register(&next, "metrics"), json!({"total_retries": 2, "nodes_with_failures": ["analyzer"]}));
+    assert_eq!(register(&next, "graph"), json!({"turn": 1, "step": 3}));
+    assert_eq!(register(&next, "strand/0"), json!({"node": "analyzer", "phase": "running", "step": 3, "turn": 1}));
+    assert_eq!(register(&next, "visits/analyzer"), json!(1), "its visit has begun");
+    assert_eq!(register(&next, "metrics/analyzer"), json!({"retries": 2, "failures": 1}));
+    assert!(complete.state.registers_under("metrics/").next().is_none());
     assert_eq!(log(&next, "path").len(), 2);
 }
 
@@ -151,7 +153,8 @@ async fn a_path_that_does_not_go_on_is_another_run() {
     let report = importer::session_directory(&engine, directory.path(), ImportOptions::new()).await.unwrap();
     assert!(says(&report.warnings, "abc789.json", "another run of the graph"), "{:?}", report.warnings);
     let next = inspect(&engine, &engine.key(SESSION).unwrap(), NEXT).await;
-    assert_eq!(register(&next, "graph"), json!({"turn": 2, "step": 3, "done": false, "path_from": 2}));
+    assert_eq!(register(&next, "graph"), json!({"turn": 2, "step": 4, "path_from": 2}));
+    assert_eq!(register(&next, "strand/0"), json!({"node": "analyzer", "phase": "running", "step": 4, "turn": 1}));
     assert_eq!(log(&next, "path")[2]["node"], "other");
     assert!(next.state.register("visits/collector").is_none());
 }
@@ -167,7 +170,7 @@ async fn a_completed_session_has_come_to_its_end() {
         importer::session_directory(&engine, &directory.path().join("sessions"), ImportOptions::new()).await.unwrap();
     assert_eq!(report.sessions[0].status, Status::Succeeded);
     let next = inspect(&engine, &engine.key(SESSION).unwrap(), NEXT).await;
-    assert_eq!(register(&next, "graph"), json!({"turn": 1, "step": 3, "done": true, "path_from": 0}));
+    assert_eq!(register(&next, "graph"), json!({"turn": 1, "step": 3, "done": true}));
     assert_eq!(register(&next, "strand/0"), json!({"node": "analyzer", "phase": "ended"}));
     assert_eq!(log(&next, "path")[2].get("next"), None);
 }
@@ -202,12 +205,29 @@ async fn a_mark_by_hand_behind_a_node_does_not_take_the_node_back() {
     let key = engine.key(SESSION).unwrap();
     let kinds: Vec<_> = checkpoints(&engine, &key).await.iter().map(|mark| mark.kind).collect();
     assert_eq!(kinds[2], CheckpointType::SafePoint);
-    for id in [COMPLETE, "safe", NEXT] {
+    let ready = json!({"node": "analyzer", "phase": "ready"});
+    let at_work = json!({"node": "analyzer", "phase": "running", "step": 3, "turn": 1});
+    for (id, strand) in [(COMPLETE, &ready), ("safe", &ready), (NEXT, &at_work)] {
         let seen = inspect(&engine, &key, id).await;
         assert_eq!(register(&seen, "graph")["turn"], json!(1), "{id}: {:?}", report.warnings);
-        assert_eq!(register(&seen, "strand/0"), json!({"node": "analyzer", "phase": "ready"}), "{id}");
+        assert_eq!(register(&seen, "strand/0"), *strand, "{id}");
         assert_eq!(log(&seen, "path").len(), 2, "{id}");
     }
+}
+
+#[tokio::test]
+async fn a_mark_by_hand_that_names_what_comes_next_stands_behind_its_node() {
+    let directory = copy("session_directory/deep_research_agent");
+    change(directory.path(), COMPLETE, |object| {
+        object["checkpoint_type"] = json!("user_checkpoint");
+        object["next_node"] = json!("analyzer");
+    });
+    let engine = Engine::memory().unwrap();
+    importer::session_directory(&engine, directory.path(), ImportOptions::new()).await.unwrap();
+    let seen = inspect(&engine, &engine.key(SESSION).unwrap(), COMPLETE).await;
+    assert_eq!(register(&seen, "strand/0"), json!({"node": "analyzer", "phase": "ready"}));
+    assert_eq!(log(&seen, "path")[1]["node"], "collector");
+    assert_eq!(log(&seen, "path")[1]["next"], json!(["analyzer"]));
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use super::read::{self, Read};
 use super::write::{Mark, Origin, Point, Writer};
 use super::{Admitted, Import, ImportOptions, ImportReport};
 use crate::engine::Engine;
+use crate::executor::plan::StepStatus;
 
 /// Imports the sessions of a checkpoint table: the table `checkpoints` of an SQLite database, which
 /// is opened for reading alone. A session's id is its `session_id`; `project_id` becomes the label
@@ -104,6 +105,9 @@ fn point(import: &mut Import<'_>, place: &str, stored: Stored, before: &mut Befo
     let state = PlanState::read(&stored.state)?;
     if state.steps.is_empty() {
         import.warn(place, "its plan has no steps");
+    }
+    for (step, _) in state.steps.iter().filter(|(_, status)| *status == StepStatus::Running) {
+        import.warn(place, format!("step `{}` was under way: a resume carries it out again", step.id));
     }
     let after = before.next(&state, stored.trigger == "error")?;
     if after.went_back {

@@ -7,7 +7,7 @@ mod survey;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rekindle_core::record::{CheckpointSource, CheckpointTrigger, CheckpointType, RunOutcome};
+use rekindle_core::record::{CheckpointSource, CheckpointTrigger, RunOutcome};
 use rekindle_core::{Error, Json, Result};
 use serde_json::Value;
 
@@ -106,6 +106,7 @@ async fn session(import: &mut Import<'_>, admitted: &Admitted<Directory>) -> Res
     std::mem::take(&mut contents.warnings).into_iter().for_each(|(place, note)| import.warn(place, note));
     let mut writer = Writer::new(admitted, origin(directory, contents.state.as_ref()));
     let end = end(import, directory, &mut contents);
+    redact(import, &mut contents);
     let moments: Vec<Moment> = contents.items.iter().map(|item| item.moment.clone()).collect();
     let mut before = Before::new(&moments, contents.conversations);
     let last = contents.items.len().checked_sub(1);
@@ -123,6 +124,18 @@ async fn session(import: &mut Import<'_>, admitted: &Admitted<Directory>) -> Res
         }
     }
     writer.finish(import).await
+}
+
+/// Takes out of conversations what must not be stored; one in which that fails is left out.
+fn redact(import: &mut Import<'_>, contents: &mut Contents) {
+    let journal = import.engine.journal().clone();
+    contents.conversations.retain_mut(|conversation| match conversation.redact(journal.codec().redaction()) {
+        Ok(()) => true,
+        Err(why) => {
+            import.skip(conversation.place(), why);
+            false
+        }
+    });
 }
 
 /// How the last checkpoint leaves the session.
@@ -174,7 +187,7 @@ fn point(import: &mut Import<'_>, item: &Item, number: usize, object: &Object, b
     for (name, node) in [("current_node", &item.moment.current), ("next_node", &item.moment.next)] {
         extra.extend(node.clone().map(|node| (name.to_owned(), Value::from(node))));
     }
-    let by_hand = matches!(item.moment.kind, CheckpointType::SafePoint | CheckpointType::UserCheckpoint);
+    let by_hand = state::is_by_hand(item.moment.kind);
     let mark = Mark {
         source: CheckpointSource::Loop,
         trigger: if by_hand { CheckpointTrigger::Manual } else { CheckpointTrigger::Auto },

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use rekindle_core::codec::Redaction;
 use rekindle_core::record::CheckpointType;
 use rekindle_core::{Json, Record};
 use serde_json::{Value, json};
 
 use crate::driver::MEMORY;
-use crate::executor::agent::{Phase as LoopPhase, Scope};
+use crate::executor::agent::{LoopState, Phase as LoopPhase, Scope};
 use crate::executor::graph::state::{
     GRAPH, GraphRegister, METRICS, NodeMetrics, Phase, ROOT, STRAND, Strand, VISITS, path as path_log,
 };
 use crate::executor::graph::{GraphMetrics, Visited};
-use crate::importer::chat;
+use crate::importer::chat::{self, Standing};
 use crate::importer::read::{Object, Read, array, count, sub, text};
 use crate::importer::write::{chain, kept};
 use crate::message::Message;
@@ -45,7 +46,9 @@ impl Moment {
         }
         let mut completed: Vec<String> = path.iter().map(node).collect::<Result<_, _>>()?;
         let current = text(object, "current_node").map(str::to_owned);
-        if is_complete(kind) {
+        let next = text(object, "next_node").map(str::to_owned);
+        // A mark by hand that names what comes next stands behind its node.
+        if is_complete(kind) || (is_by_hand(kind) && next.is_some()) {
             // Some write the path before the node is added to it.
             completed.extend(current.clone().filter(|current| completed.last() != Some(current)));
         } else if completed.last() == current.as_ref() {
@@ -55,7 +58,7 @@ impl Moment {
             id: text(object, "checkpoint_id").unwrap_or(stem).to_owned(),
             kind,
             current,
-            next: text(object, "next_node").map(str::to_owned),
+            next,
             completed,
             end: false,
         })
@@ -86,8 +89,13 @@ impl Moment {
 
     /// Whether the current node has run.
     fn is_past(&self) -> bool {
-        let by_hand = matches!(self.kind, CheckpointType::SafePoint | CheckpointType::UserCheckpoint);
-        is_complete(self.kind) || (by_hand && self.current.is_some() && self.completed.last() == self.current.as_ref())
+        let is_last = self.current.is_some() && self.completed.last() == self.current.as_ref();
+        is_complete(self.kind) || (is_by_hand(self.kind) && is_last)
+    }
+
+    /// Whether a resume repeats the current node, because nothing says what came after it.
+    fn repeats(&self) -> bool {
+        self.is_past() && self.next.is_none() && !self.end
     }
 
     /// Marks the end of the graph, if this can be it.
@@ -110,6 +118,11 @@ fn is_complete(kind: CheckpointType) -> bool {
     matches!(kind, CheckpointType::NodeComplete | CheckpointType::EdgeTransition)
 }
 
+/// Whether somebody made the checkpoint, at whatever moment.
+pub(super) fn is_by_hand(kind: CheckpointType) -> bool {
+    matches!(kind, CheckpointType::SafePoint | CheckpointType::UserCheckpoint)
+}
+
 /// What a node and its model said to each other.
 #[derive(Clone, Debug)]
 pub(super) struct Conversation {
@@ -117,6 +130,8 @@ pub(super) struct Conversation {
     place: String,
     messages: Vec<Message>,
     beside: Json,
+    /// What the node has given so far, as its cursor says.
+    outputs: Object,
     /// From which checkpoint on it holds.
     from: usize,
 }
@@ -130,8 +145,26 @@ impl Conversation {
         cursor: Option<Value>,
     ) -> Read<Self> {
         let messages = chat::messages(messages)?;
+        let outputs = cursor.as_ref().and_then(|cursor| cursor.get("outputs")?.as_object()).cloned();
         let beside = Json::from(json!({ "meta": meta, "cursor": cursor }));
-        Ok(Self { node: node.to_owned(), place, messages, beside, from: 0 })
+        Ok(Self { node: node.to_owned(), place, messages, beside, outputs: outputs.unwrap_or_default(), from: 0 })
+    }
+
+    /// Takes out of its calls what must not be stored.
+    pub(super) fn redact(&mut self, redaction: &Redaction) -> Read<()> {
+        chat::redact_calls(&mut self.messages, redaction).map_err(|error| chain(&error))
+    }
+
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Where the loop of its node stands, with the messages it stands behind.
+    fn stand(&self, over: bool) -> Read<(Vec<Message>, Standing)> {
+        let mut messages = self.messages.clone();
+        let standing = chat::stand(&mut messages, over, 0, &Scope::node(&self.node))
+            .map_err(|error| format!("`{}`: {}", self.place, chain(&error)))?;
+        Ok((messages, standing))
     }
 
     /// Only the last form of a conversation is stored: it belongs where its node was last at work.
@@ -146,10 +179,26 @@ impl Conversation {
     }
 }
 
+/// Whether a visit that is next has begun in its conversation already, behind so many visits before
+/// it. Open calls are always its own. A conversation in which the model is to answer is, if somebody
+/// spoke more often than there were visits; one that has its answer, if there was no visit before:
+/// otherwise the visit would be taken for done with what an earlier one said.
+fn has_begun(at: &LoopState, visits: u64) -> bool {
+    match at.phase {
+        LoopPhase::Act => true,
+        LoopPhase::Think => at.turn > visits,
+        LoopPhase::Idle => at.turn > 0 && visits == 0,
+    }
+}
+
 /// What the checkpoints so far came to.
 pub(super) struct Before {
     turn: u64,
     completed: Vec<String>,
+    /// How often each node was completed, in all runs.
+    visits: BTreeMap<String, u64>,
+    /// The number of the last checkpoint.
+    last: usize,
     /// The path of all runs so far.
     path: Vec<Json>,
     path_from: usize,
@@ -175,6 +224,8 @@ impl Before {
         Self {
             turn: 0,
             completed: Vec::new(),
+            visits: BTreeMap::new(),
+            last: moments.len().saturating_sub(1),
             path: Vec::new(),
             path_from: 0,
             memory: None,
@@ -199,7 +250,7 @@ impl Before {
             self.path_from = self.path.len();
             self.completed.clear();
         }
-        if moment.is_past() && moment.next.is_none() && !moment.end {
+        if moment.repeats() {
             after.notes.push("nothing says what came next: a resume repeats its node".into());
         }
         if memory.is_none() {
@@ -213,7 +264,7 @@ impl Before {
             after.registers.insert(kept("outputs"), Json::from(Value::Object(outputs.clone())));
         }
         after.logs.insert(path_log().to_string(), self.path.clone());
-        self.converse(&mut after, moment, number)?;
+        self.converse(&mut after, moment, &strand, number)?;
         self.memory = Some(memory);
         self.outputs = outputs;
         Ok(after)
@@ -230,6 +281,7 @@ impl Before {
             let alone = moment.completed.len() == known + 1;
             let visit = visits.entry(node).or_default();
             *visit += 1;
+            *self.visits.entry(node.clone()).or_default() += 1;
             let visited = Visited {
                 step: self.path.len() as u64 + 1,
                 node: node.clone(),
@@ -298,7 +350,8 @@ impl Before {
     }
 
     /// The agent of a node stands in the middle of its work: its visit has begun.
-    fn at_work(&self, after: &mut After, node: &str, turn: u64) -> Read<()> {
+    fn at_work(&self, after: &mut After, conversation: &Conversation, turn: u64) -> Read<()> {
+        let node = &conversation.node;
         let step = self.path.len() as u64 + 1;
         let strand = Strand { phase: Phase::Running, step, turn, ..Strand::ready(node) };
         let graph = GraphRegister { turn: self.turn, step, done: false, path_from: self.path_from };
@@ -311,26 +364,32 @@ impl Before {
         for (key, value) in begun {
             after.registers.insert(key, value.map_err(|error| chain(&error))?);
         }
+        // Nobody says which visit gave them, if there were others.
+        for (key, value) in conversation.outputs.iter().filter(|_| !self.visits.contains_key(node)) {
+            after.registers.insert(format!("node/{node}/output/{key}"), Json::from(value.clone()));
+        }
         Ok(())
     }
 
-    /// Puts the conversations in place that hold from here on.
-    fn converse(&self, after: &mut After, moment: &Moment, number: usize) -> Read<()> {
+    /// Puts the conversations in place that hold from here on. Only their last form is stored, so
+    /// only at the last checkpoint can the node that is next have begun in one.
+    fn converse(&self, after: &mut After, moment: &Moment, strand: &Strand, number: usize) -> Read<()> {
+        let is_next = number == self.last && strand.phase == Phase::Ready && !moment.repeats();
         for conversation in self.conversations.iter().filter(|conversation| conversation.from <= number) {
-            let Conversation { node, place, messages, beside, .. } = conversation;
-            let over = moment.current.as_ref() != Some(node) || moment.is_past();
-            let mut messages = messages.clone();
-            let standing = chat::stand(&mut messages, over, 0, &Scope::node(node))
-                .map_err(|error| format!("`{place}`: {}", chain(&error)))?;
+            let node = &conversation.node;
+            let visits = self.visits.get(node).copied().unwrap_or(0);
+            let (mut messages, mut standing) = conversation.stand(false)?;
+            if is_next && strand.node == *node && has_begun(&standing.at, visits) {
+                self.at_work(after, conversation, standing.at.turn)?;
+            } else {
+                (messages, standing) = conversation.stand(true)?;
+            }
             let stored = chat::stored(&messages).map_err(|error| chain(&error))?;
             after.logs.insert(format!("messages/{node}"), stored);
-            if standing.at.phase != LoopPhase::Idle {
-                self.at_work(after, node, standing.at.turn)?;
-            }
             after.effects.extend(standing.effects);
             let at = Json::of(&standing.at).map_err(|error| chain(&error))?;
             after.registers.insert(format!("node/{node}/loop"), at);
-            after.registers.insert(kept(&format!("conversation/{node}")), beside.clone());
+            after.registers.insert(kept(&format!("conversation/{node}")), conversation.beside.clone());
         }
         Ok(())
     }
