@@ -5,13 +5,13 @@ mod entry;
 mod job;
 mod waiting;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle_core::record::{EffectKind, LogAppend, OutcomeStatus, Usage};
-use rekindle_core::{EffectId, Hash, Json, Record, Result};
+use rekindle_core::record::{EffectKind, EffectOutcome, LogAppend, OutcomeStatus, Usage};
+use rekindle_core::{EffectId, Hash, Json, Record, Result, State};
 use tokio::sync::Semaphore;
 
 use crate::driver::{Driver, Effect, Known, Recorded};
@@ -185,4 +185,26 @@ impl Ready {
         }
         self
     }
+}
+
+/// The records that close every wait and every call that is open, behind `records` that close some
+/// of them. Nobody goes on with them, so nobody needs to know any more whether they happened.
+pub(crate) fn given_up(state: &State, records: Vec<Record>, why: &str) -> Vec<Record> {
+    let (mut waits, mut effects) = (HashSet::new(), HashSet::new());
+    for record in &records {
+        match record {
+            Record::WaitClosed(closed) => drop(waits.insert(closed.wait.clone())),
+            Record::EffectOutcome(outcome) => drop(effects.insert(outcome.effect.clone())),
+            _ => {}
+        }
+    }
+    let mut records = records;
+    let open = state.waits().filter(|wait| !waits.contains(&wait.opened.wait));
+    records.extend(open.map(crate::wait::cancelled));
+    let open = state.open_effects().filter(|open| !effects.contains(&open.intent.effect));
+    records.extend(open.map(|open| {
+        let outcome = EffectOutcome::new(open.intent.effect.clone(), OutcomeStatus::Cancelled, None);
+        Record::from(EffectOutcome { attempt: open.intent.attempt, error: Some(why.to_owned()), ..outcome })
+    }));
+    records
 }

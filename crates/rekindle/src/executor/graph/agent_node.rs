@@ -45,7 +45,7 @@ impl NodeLoop<'_, '_> {
         let name = self.name();
         let (scope, outputs) = (Scope::node(&name), format!("node/{name}/output/"));
         let known = driver.read(|state| LoopState::load_in(state, &scope)).await?;
-        let first = self.visit.at.turn.max(1);
+        let first = if self.continues { self.visit.at.turn.max(1) } else { 1 };
         let mut turn = known.turn.max(first);
         let mut prompt = match turn > first {
             true => String::new(),

@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::record::{Durability, RegisterSet};
+use rekindle_core::record::{Durability, RegisterSet, RunOutcome};
 use rekindle_core::{Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +43,7 @@ use self::node::{Node, Prepared};
 use self::run::{Run, leftovers};
 use self::state::{GraphRegister, METRICS, OVERLAY, Phase, STRAND, Strand, VISITS};
 use super::agent::{Scope, closing_in};
+use super::call::given_up;
 use super::{Executor, Input};
 use crate::driver::{
     Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
@@ -246,7 +247,9 @@ impl Inner {
     /// The records a turn begins with.
     async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<()> {
         let text = messages.first().map(Message::text).unwrap_or_default();
-        let input: GraphInput = Json::parse(text)?.decode()?;
+        let input: GraphInput = Json::parse(text).and_then(|json| json.decode()).map_err(|error| {
+            Error::invalid("a graph is started with its memory: an object with the field `memory`").because(error)
+        })?;
         let (before, from, set) = driver
             .read(|state| {
                 let set: Vec<String> = state.registers_under(MEMORY).map(|(key, _)| key.as_str().to_owned()).collect();
@@ -285,15 +288,7 @@ pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec
     for scope in loops(state) {
         records.extend(closing_in(state, journal, &scope, why)?);
     }
-    let closed: Vec<_> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::WaitClosed(closed) => Some(closed.wait.clone()),
-            _ => None,
-        })
-        .collect();
-    let open = state.waits().filter(|wait| !closed.contains(&wait.opened.wait));
-    records.extend(open.map(crate::wait::cancelled));
+    let mut records = given_up(state, records, why);
     records.push(GraphRegister { done: true, ..at }.record()?);
     Ok(records)
 }
@@ -384,10 +379,11 @@ impl Executor for Inner {
 
     fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
         let mut records = closing(state, journal, "the run was given up")?;
-        records.extend(leftovers(state, &[MEMORY, STRAND, OVERLAY, VISITS, METRICS]));
-        // The conversations of nodes that remember earlier visits begin anew with a new turn.
-        let loops = leftovers(state, &[NODE]);
-        records.extend(loops);
+        // What was set before the first turn is meant for it. Later ones begin with nothing: the
+        // conversations of nodes that remember earlier visits begin anew, too.
+        if GraphRegister::load(state)?.turn > 0 {
+            records.extend(leftovers(state, &[MEMORY, STRAND, OVERLAY, VISITS, METRICS, NODE]));
+        }
         Ok(records)
     }
 
@@ -396,6 +392,11 @@ impl Executor for Inner {
             self.begin(driver, &messages).await?;
         } else if driver.stopping().is_none() {
             driver.commit_staged().await?;
+        }
+        let at = driver.read(GraphRegister::load).await?;
+        if at.turn == 0 || at.done {
+            let reason = "the run had not begun when its process ended: start it again";
+            return Ok(End::new(RunOutcome::Cancelled, reason));
         }
         driver.begin_step();
         let config = self.config(driver);

@@ -238,15 +238,21 @@ impl<'a> Run<'a> {
         let noted = match ended {
             Ok(VisitEnd::Done) => self.note(&strand).await,
             Ok(VisitEnd::Waits(what)) => {
-                self.waiting.insert(strand);
+                self.waiting.insert(strand.clone());
                 self.waits_for.get_or_insert(what);
                 Ok(())
             }
             Ok(VisitEnd::Stopped) => Ok(()),
             Err(error) => Err(error),
         };
-        if let Err(error) = noted {
-            self.fail(error);
+        match noted {
+            // Others can go on; the run fails when they have ended.
+            Err(error) if *error.kind() == ErrorKind::InDoubt => {
+                self.failed.insert(strand);
+                self.failure.get_or_insert(error);
+            }
+            Err(error) => self.fail(error),
+            Ok(()) => {}
         }
     }
 
@@ -285,7 +291,8 @@ impl<'a> Run<'a> {
                 return Ok(None);
             }
             self.driver.remind().await?;
-            return Ok(Some(End::new(RunOutcome::Waiting, what)));
+            let value = Some(self.summary(Some(what.clone())).await?);
+            return Ok(Some(End { value, ..End::new(RunOutcome::Waiting, what) }));
         }
         let failed: Vec<String> = self
             .strands
@@ -307,6 +314,9 @@ impl<'a> Run<'a> {
 
     async fn finish(&mut self) -> Result<End> {
         let value = Some(self.summary(None).await?);
+        // What nobody waits for any more is closed.
+        let waits = self.driver.read(|state| state.waits().map(crate::wait::cancelled).collect::<Vec<_>>()).await;
+        self.driver.stage(waits).await?;
         self.driver.stage(vec![GraphRegister { done: true, ..self.at.clone() }.record()?]).await?;
         if self.config.keep_clean_only {
             self.driver.drop_unclean().await?;
@@ -331,13 +341,14 @@ impl<'a> Run<'a> {
     }
 
     async fn stopped(&mut self, stop: Stop, reason: String) -> Result<End> {
+        let value = Some(self.summary(Some(reason.clone())).await?);
         if stop < Stop::Cancel {
-            return Ok(End::new(RunOutcome::Paused, reason));
+            return Ok(End { value, ..End::new(RunOutcome::Paused, reason) });
         }
         let journal = self.driver.engine().journal();
         let records = self.driver.read(|state| super::closing(state, journal, "the run was cancelled")).await?;
         self.driver.stage(records).await?;
-        Ok(End::new(RunOutcome::Cancelled, reason))
+        Ok(End { value, ..End::new(RunOutcome::Cancelled, reason) })
     }
 }
 
@@ -452,13 +463,21 @@ impl<'a> Visit<'a> {
         ready.effect.step = Some(self.at.step.to_string());
         ready.effect.rides = true;
         ready.effect.arguments = Some(given);
-        ready.effect.key_of = Some(self.effect(0)?);
+        ready.effect.key_of = self.first_try(driver, hash).await?;
         ready.timeout = self.node.spec.timeout.or(ready.timeout);
         ready.approval = entry.tool.options().approval.clone();
         if let Some(retry) = &self.node.spec.retry {
             ready.effect.retries = retry.retries();
         }
         Ok((ready, fault.filter(|_| !waits)))
+    }
+
+    /// The first try at the visit, if it had the same arguments: the two share a key, so that whoever
+    /// can ignore a repeated request does.
+    async fn first_try(&self, driver: &Driver, hash: rekindle_core::Hash) -> Result<Option<EffectId>> {
+        let first = self.effect(0)?;
+        let known = driver.read(|state| state.effect(&first).map(|known| known.intent.arguments_hash)).await;
+        Ok(known.is_none_or(|known| known == hash).then_some(first))
     }
 
     /// The effect of the visit. One that failed is made anew, as another effect with the same key.

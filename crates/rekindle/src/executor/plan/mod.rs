@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::record::{EffectOutcome, OutcomeStatus, RegisterSet, RunOutcome};
+use rekindle_core::record::{OutcomeStatus, RegisterSet, RunOutcome};
 use rekindle_core::{EffectId, EffectState, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +28,7 @@ pub use view::{PlanResult, PlanState, PlanSummary, StepView};
 use self::check::Step;
 use self::schedule::Schedule;
 use self::state::PlanRegister;
+use super::call::given_up;
 use super::{Executor, Input};
 use crate::driver::{
     Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
@@ -273,13 +274,7 @@ pub(crate) fn step(state: &State) -> Option<u64> {
 /// The records that give up an unfinished turn.
 pub(crate) fn closing(state: &State) -> Result<Vec<Record>> {
     let at = PlanRegister::load(state)?;
-    let mut records: Vec<Record> = state.waits().map(crate::wait::cancelled).collect();
-    // Nobody goes on with them, so nobody needs to know any more whether they happened.
-    records.extend(state.open_effects().map(|open| {
-        let outcome = EffectOutcome::new(open.intent.effect.clone(), OutcomeStatus::Cancelled, None);
-        let error = Some("the plan was given up before the call ended".to_owned());
-        Record::from(EffectOutcome { attempt: open.intent.attempt, error, ..outcome })
-    }));
+    let mut records = given_up(state, Vec::new(), "the plan was given up before the call ended");
     if at.turn > 0 && !at.done {
         records.push(PlanRegister { done: true, ..at }.record()?);
     }
