@@ -7,6 +7,8 @@ use rekindle_core::{Error, Json, Record, Result};
 use serde_json::Value;
 
 use crate::event::LiveKind;
+use crate::executor::graph::Visited;
+use crate::executor::plan::StepResult;
 use crate::message::{Message, Part};
 
 /// Where a secret is: `@env:VAR` or `@file:path`, or any other scheme a [`SecretSource`] knows.
@@ -156,12 +158,10 @@ fn clean_payload(known: &[(String, String)], mut record: Record) -> Record {
     match &mut record {
         Record::LogAppend(append) => append.items.iter_mut().for_each(json),
         Record::LogSplice(splice) => splice.items.iter_mut().for_each(json),
-        Record::RegisterSet(set) => {
-            let key = set.key.as_str();
-            if !OWN_REGISTERS.contains(&key) && !key.starts_with(crate::driver::SECRET) {
-                json(&mut set.value);
-            }
-        }
+        Record::RegisterSet(set) => match own_fields(set.key.as_str()) {
+            None => json(&mut set.value),
+            Some(fields) => clean_fields(known, &mut set.value, fields),
+        },
         Record::EffectIntent(intent) => intent.arguments.iter_mut().for_each(json),
         Record::EffectOutcome(outcome) => {
             outcome.value.iter_mut().for_each(json);
@@ -195,6 +195,10 @@ fn clean_json(known: &[(String, String)], json: &mut Json) {
         *json = message.to_json().unwrap_or_else(|_| Json::from("[secret]"));
         return;
     }
+    // Of what came of a step or a node likewise.
+    if json.decode::<StepResult>().is_ok() || json.decode::<Visited>().is_ok() {
+        return clean_fields(known, json, &["output", "error"]);
+    }
     *json = match json.to_value() {
         Ok(mut value) => {
             clean_value(known, &mut value);
@@ -202,6 +206,33 @@ fn clean_json(known: &[(String, String)], json: &mut Json) {
         }
         Err(_) => Json::from("[secret]"),
     };
+}
+
+/// The fields of a register of the engine's own that hold what others said; nothing if all of it may.
+fn own_fields(key: &str) -> Option<&'static [&'static str]> {
+    let (kind, name) = key.split_once('/').unwrap_or((key, ""));
+    let of_loop = name.rsplit('/').next().filter(|_| kind == "node" && !name.contains("/output/"));
+    match (kind, of_loop) {
+        ("plan", None) => Some(&["query", "last_error"]),
+        ("step" | "strand", None) => Some(&["error"]),
+        ("graph" | "visits" | "metrics" | "secret", None) => Some(&[]),
+        (_, Some(register)) if OWN_REGISTERS.contains(&register) => Some(&[]),
+        _ if OWN_REGISTERS.contains(&key) => Some(&[]),
+        _ => None,
+    }
+}
+
+fn clean_fields(known: &[(String, String)], json: &mut Json, fields: &[&str]) {
+    if !known.iter().any(|(value, _)| json.as_str().contains(value.as_str())) {
+        return;
+    }
+    let Ok(Value::Object(mut object)) = json.to_value() else { return };
+    for field in fields {
+        if let Some(value) = object.get_mut(*field) {
+            clean_value(known, value);
+        }
+    }
+    *json = Json::from(Value::Object(object));
 }
 
 fn clean_part(known: &[(String, String)], part: &mut Part) {
@@ -271,6 +302,29 @@ mod tests {
         let cleaned = RegisterSet::new(key, Json::parse(r#"["key [secret api]!"]"#).unwrap());
         assert_eq!(redactor.clean_record(record.into()), cleaned.into());
         assert_eq!(format!("{:?}", Secret::new("x")), "Secret(…)");
+    }
+
+    #[test]
+    fn what_executors_keep_for_themselves_stays_as_it_is() {
+        let redactor = Redactor::default();
+        redactor.learn("pw", &Secret::new("admin"));
+        let check = |key: &str, value: serde_json::Value, expected: serde_json::Value| {
+            let set = |value| RegisterSet::new(rekindle_core::RegisterKey::new(key).unwrap(), Json::from(value)).into();
+            assert_eq!(redactor.clean_record(set(value)), set(expected), "{key}");
+        };
+        let json = |text: &str| serde_json::from_str(text).unwrap();
+        check(
+            "strand/0",
+            json(r#"{"node":"admin","error":"admin"}"#),
+            json(r#"{"node":"admin","error":"[secret pw]"}"#),
+        );
+        check("plan", json(r#"{"turn":1,"query":"admin"}"#), json(r#"{"turn":1,"query":"[secret pw]"}"#));
+        check("node/admin/loop", json(r#"{"ended":"admin"}"#), json(r#"{"ended":"admin"}"#));
+        check("memory/who", json(r#""admin""#), json(r#""[secret pw]""#));
+        check("node/a.1/output/who", json(r#""admin""#), json(r#""[secret pw]""#));
+        let result = json(r#"{"step_id":"admin","output":{"a":"admin"},"completed_at":1,"duration_ms":2}"#);
+        let cleaned = json(r#"{"step_id":"admin","output":{"a":"[secret pw]"},"completed_at":1,"duration_ms":2}"#);
+        check("anything", result, cleaned);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rekindle_core::record::{
 };
 use rekindle_core::{
     BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, OwnerId, Position, Record, Restored,
-    Result, RunId, Seq, SessionKey, StoreExt as _, Target,
+    Result, RunId, Seq, SessionKey, State, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::engine::Engine;
 use crate::executor::Executor;
+use crate::executor::graph::state::OVERLAY;
 use crate::secret::Redactor;
 
 /// What is to be opened, and for whom.
@@ -303,7 +304,7 @@ async fn prepare(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -
     }
     records.push(started.clone().into());
     records.extend(drift);
-    records.extend(modifications(resume)?);
+    records.extend(modifications(resume, state)?);
     let mut ledger: Ledger = state.register(budget::REGISTER).map(Json::decode).transpose()?.unwrap_or_default();
     records.extend(raise(opening, &mut ledger)?);
     ledger.raised_now &= case == Case::NewTurn;
@@ -395,7 +396,7 @@ fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, ca
 }
 
 /// What the caller set: memory by value, secrets by reference.
-fn modifications(resume: &ResumeOptions) -> Result<Vec<Record>> {
+fn modifications(resume: &ResumeOptions, state: &State) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     if !resume.set.is_empty() || !resume.secrets.is_empty() {
         let reason = "set when the run was started or resumed".to_owned();
@@ -403,6 +404,10 @@ fn modifications(resume: &ResumeOptions) -> Result<Vec<Record>> {
     }
     for (key, value) in &resume.set {
         records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value.clone()).into());
+        // What a strand of a graph wrote before counts less than what is set now.
+        let layers = state.registers_under(OVERLAY).map(|(register, _)| register);
+        let written = layers.filter(|register| register.as_str().rsplit('/').next() == Some(key));
+        records.extend(written.map(|register| Record::from(RegisterUnset::new(register.clone()))));
     }
     for (name, reference) in &resume.secrets {
         let value = Json::from(reference.as_str());

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
-    CheckpointTrigger, CheckpointType, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome, WaitOpened,
+    CheckpointTrigger, CheckpointType, Durability, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome,
+    WaitOpened,
 };
 use rekindle_core::{
     BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, SessionKey, State,
@@ -167,6 +168,7 @@ pub(crate) async fn start(
     resume: ResumeOptions,
 ) -> Result<RunHandle> {
     let has_input = !input.is_empty();
+    let options = configured(engine, executor.kind(), options, &resume);
     let opening = Opening { engine, session, executor: executor.as_ref(), has_input, options, resume };
     let Opened { driver, case, keeper } = open(opening).await?;
     let first = driver.shared.core.lock().await.writer.durable().seq;
@@ -182,6 +184,21 @@ pub(crate) async fn start(
         drive(driver_of_run, executor, input, keeper).await
     });
     Ok(RunHandle { driver, task: Some(task), events })
+}
+
+/// The options of a run of a graph, with when it makes checkpoints: as the run says or else the
+/// engine or else the graph.
+fn configured(engine: &Engine, kind: &str, mut options: RunOptions, resume: &ResumeOptions) -> RunOptions {
+    if kind != crate::executor::graph::KIND {
+        return options;
+    }
+    let given = resume.checkpoint_config.clone().or_else(|| engine.checkpoint_config().cloned());
+    options.checkpoint_config = given.or(options.checkpoint_config);
+    let waits = options.checkpoint_config.as_ref().is_some_and(|config| !config.asynchronous);
+    if waits && options.durability == Durability::Async {
+        options.durability = Durability::Sync;
+    }
+    options
 }
 
 /// Runs the executor and records how it ended.

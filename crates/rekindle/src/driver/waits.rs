@@ -42,19 +42,19 @@ impl WaitPurpose {
 }
 
 impl Driver {
-    /// The records that open a wait. Before a wait for a person the position is marked, so that
-    /// one can come back to the moment before the question.
+    /// The records that open a wait. Before a wait for a person the position is marked with
+    /// `before`, so that one can come back to the moment before the question.
     pub(crate) async fn opening(
         &self,
         spec: &WaitSpec,
         effect: Option<EffectId>,
         purpose: WaitPurpose,
-        step: u64,
+        before: NewCheckpoint,
     ) -> Result<(WaitId, Vec<Record>)> {
         if matches!(spec.kind, WaitKind::Approval | WaitKind::Question) {
             let description = format!("before asking: {}", spec.prompt);
-            let checkpoint = NewCheckpoint::auto(CheckpointType::UserCheckpoint, step, description);
-            self.stage_checkpoint(checkpoint).await?;
+            let kind = CheckpointType::UserCheckpoint;
+            self.stage_checkpoint(NewCheckpoint { kind, description, ..before }).await?;
         }
         let wait = WaitId::generate(self.engine().journal().ids(), self.now());
         let mut opened = spec.open(wait.clone(), self.now())?;

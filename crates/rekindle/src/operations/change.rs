@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, SECRET};
 use crate::engine::Engine;
-use crate::executor::{agent, by_name};
+use crate::executor::{agent, by_name, plan};
 use crate::message::Message;
 use crate::secret::SecretRef;
 
@@ -45,6 +45,11 @@ pub enum Change {
     UnsetMemory {
         /// Which.
         key: String,
+    },
+    /// Leaves a step of a plan out: what depends on it goes on without its result.
+    SkipStep {
+        /// Which.
+        step: String,
     },
     /// Replaces a message of the conversation.
     ReplaceMessage {
@@ -122,6 +127,7 @@ impl Change {
             Self::UnsetRegister { key } => unset(key.clone(), state),
             Self::SetMemory { key, value } => set(format!("{MEMORY}{key}"), value),
             Self::UnsetMemory { key } => unset(format!("{MEMORY}{key}"), state),
+            Self::SkipStep { step } => plan::skipping(state, step),
             Self::ReplaceMessage { index, message } => {
                 splice(state, agent::messages(), *index, 1, stored(engine, std::slice::from_ref(message))?)
             }

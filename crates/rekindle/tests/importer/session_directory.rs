@@ -153,7 +153,7 @@ async fn a_path_that_does_not_go_on_is_another_run() {
     let report = importer::session_directory(&engine, directory.path(), ImportOptions::new()).await.unwrap();
     assert!(says(&report.warnings, "abc789.json", "another run of the graph"), "{:?}", report.warnings);
     let next = inspect(&engine, &engine.key(SESSION).unwrap(), NEXT).await;
-    assert_eq!(register(&next, "graph"), json!({"turn": 2, "step": 4, "path_from": 2}));
+    assert_eq!(register(&next, "graph"), json!({"turn": 2, "step": 4, "path_from": 2, "step_from": 2}));
     assert_eq!(register(&next, "strand/0"), json!({"node": "analyzer", "phase": "running", "step": 4, "turn": 1}));
     assert_eq!(log(&next, "path")[2]["node"], "other");
     assert!(next.state.register("visits/collector").is_none());

@@ -39,7 +39,8 @@ impl Place {
     /// The mark of an iteration.
     pub(super) fn iteration(&self, step: u64, description: String) -> NewCheckpoint {
         let kind = if self.is_node() { CheckpointType::LoopIteration } else { CheckpointType::Iteration };
-        NewCheckpoint { node: self.node.clone(), ..NewCheckpoint::auto(kind, step, description) }
+        let passing = self.is_node();
+        NewCheckpoint { node: self.node.clone(), passing, ..NewCheckpoint::auto(kind, step, description) }
     }
 }
 
@@ -47,7 +48,8 @@ impl Place {
 pub(super) struct MessageShape<'a> {
     pub(super) middleware: &'a [Arc<dyn Middleware>],
     pub(super) memory: MemoryView,
-    pub(super) closes_interrupted: bool,
+    /// The node of the graph, if it runs in one.
+    pub(super) node: Option<String>,
 }
 
 #[async_trait]
@@ -75,6 +77,10 @@ impl Shape for MessageShape<'_> {
     }
 
     fn closes_interrupted(&self) -> bool {
-        self.closes_interrupted
+        self.node.is_none()
+    }
+
+    fn node(&self) -> Option<String> {
+        self.node.clone()
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Turn<'a> {
         let shape = Arc::new(MessageShape {
             middleware: &agent.middleware,
             memory: place.memory.clone(),
-            closes_interrupted: !place.is_node(),
+            node: place.node.clone(),
         });
         let loaded = driver.read(|state| {
             let scope = place.scope.clone();

@@ -196,9 +196,8 @@ impl<'a> Job<'a> {
             Reply::Value(value) => value,
             Reply::Suspend(waits_for) => return Ok(Tried::Suspended { waits_for }),
             Reply::Wait(spec) => {
-                let step = self.ready.effect.step.as_deref().and_then(|step| step.parse().ok()).unwrap_or(0);
-                let id = Some(self.ready.effect.id.clone());
-                let (_, records) = self.driver.opening(&spec, id, WaitPurpose::Result, step).await?;
+                let (id, before) = (self.ready.effect.id.clone(), self.ready.before_wait(self.shape.as_ref()));
+                let (_, records) = self.driver.opening(&spec, Some(id), WaitPurpose::Result, before).await?;
                 return Ok(Tried::Open { records, waits_for: spec.prompt });
             }
         };

@@ -14,7 +14,7 @@ use rekindle_core::record::{EffectKind, EffectOutcome, LogAppend, OutcomeStatus,
 use rekindle_core::{EffectId, Hash, Json, Record, Result, State};
 use tokio::sync::Semaphore;
 
-use crate::driver::{Driver, Effect, Known, Recorded};
+use crate::driver::{Driver, Effect, Known, NewCheckpoint, Recorded};
 use crate::memory::{MemoryView, is_redacted};
 use crate::message::{ToolCall, ToolResult};
 use crate::tool::Approval;
@@ -73,6 +73,9 @@ pub(crate) trait Shape: Send + Sync {
     /// Whether a call that is interrupted is closed on its own; otherwise it stays open, and is made
     /// again or closed with the turn.
     fn closes_interrupted(&self) -> bool;
+
+    /// The node of a graph that makes the calls, if one does.
+    fn node(&self) -> Option<String>;
 }
 
 /// The calls of one executor.
@@ -111,7 +114,7 @@ impl<'a> Caller<'a> {
             OutcomeStatus::Ok => ToolResult::new(&ready.call, outcome.value.unwrap_or_else(Json::null)),
             _ => ToolResult::failed(&ready.call, outcome.error.as_deref().unwrap_or("it did not succeed")),
         };
-        let recorded = self.shape.record(self.driver, ready, Ended::new(result)).await?;
+        let (_, recorded) = self.record(ready, result).await?;
         // Its value is on record as it was given, so what goes into a log stands there for itself.
         let records = recorded.records.into_iter().map(|record| match record {
             Record::LogAppendOutcomes(append) => LogAppend::new(append.log, vec![recorded.value.clone()]).into(),
@@ -177,6 +180,20 @@ impl Ready {
         Self { entry, effect, call, timeout, approval: None }
     }
 
+    /// The mark of the moment before somebody is asked about it.
+    pub(crate) fn before_wait(&self, shape: &dyn Shape) -> NewCheckpoint {
+        let step = self.effect.step.as_deref().and_then(|step| step.parse().ok()).unwrap_or(0);
+        NewCheckpoint { step, node: shape.node(), ..NewCheckpoint::default() }
+    }
+
+    /// Gives the call the key of another one that it is made in place of. A child session is named
+    /// after the key, so it is the same one, too.
+    pub(crate) fn share_key(&mut self, driver: &Driver, with: Option<EffectId>) {
+        let key = driver.idempotency_key(with.as_ref().unwrap_or(&self.effect.id));
+        self.effect.child = self.entry.tool.child(driver.session(), &key);
+        self.effect.key_of = with;
+    }
+
     /// The call as it was made: middleware or a person may have changed the arguments.
     pub(crate) fn as_made(mut self, arguments: Option<Json>) -> Self {
         if let Some(arguments) = arguments {
@@ -204,7 +221,8 @@ pub(crate) fn given_up(state: &State, records: Vec<Record>, why: &str) -> Vec<Re
     let open = state.open_effects().filter(|open| !effects.contains(&open.intent.effect));
     records.extend(open.map(|open| {
         let outcome = EffectOutcome::new(open.intent.effect.clone(), OutcomeStatus::Cancelled, None);
-        Record::from(EffectOutcome { attempt: open.intent.attempt, error: Some(why.to_owned()), ..outcome })
+        let (attempt, error) = (open.intent.attempt, Some(why.to_owned()));
+        Record::from(EffectOutcome { attempt, error, synthetic: true, ..outcome })
     }));
     records
 }

@@ -6,7 +6,7 @@ use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result, WaitState}
 use serde_json::Value;
 
 use super::{Caller, Ended, Next, Ready};
-use crate::driver::WaitPurpose;
+use crate::driver::{Recorded, WaitPurpose};
 use crate::memory::is_redacted;
 use crate::message::ToolResult;
 use crate::tool::{Approval, Checked};
@@ -31,8 +31,8 @@ impl Caller<'_> {
     }
 
     async fn open_wait(&self, spec: &WaitSpec, ready: &Ready, purpose: WaitPurpose) -> Result<()> {
-        let step = ready.effect.step.as_deref().and_then(|step| step.parse().ok()).unwrap_or(0);
-        let (_, records) = self.driver.opening(spec, Some(ready.effect.id.clone()), purpose, step).await?;
+        let before = ready.before_wait(self.shape.as_ref());
+        let (_, records) = self.driver.opening(spec, Some(ready.effect.id.clone()), purpose, before).await?;
         self.driver.commit(records).await
     }
 
@@ -98,9 +98,9 @@ impl Caller<'_> {
         if known.is_none() {
             batch.push(self.driver.intent(&ready.effect, 1).into());
         }
+        let (result, recorded) = self.record(ready, result).await?;
         let status = if result.error { OutcomeStatus::ToolError } else { OutcomeStatus::Ok };
         let error = result.error.then(|| result.content.decode::<String>().unwrap_or_default());
-        let recorded = self.shape.record(self.driver, ready, Ended::new(result)).await?;
         let outcome = EffectOutcome {
             attempt: known.unwrap_or(1),
             error,
@@ -108,6 +108,21 @@ impl Caller<'_> {
         };
         self.driver.settle(batch, outcome, recorded).await?;
         Ok(Next::Settled)
+    }
+
+    /// What goes on record for a result. One that cannot be recorded fails the call: it is there
+    /// for good, so a resume would meet it again.
+    pub(super) async fn record(&self, ready: &Ready, result: ToolResult) -> Result<(ToolResult, Recorded)> {
+        let recorded = self.shape.record(self.driver, ready, Ended::new(result.clone())).await;
+        match recorded {
+            Ok(recorded) => Ok((result, recorded)),
+            Err(error) if !result.error && *error.kind() == ErrorKind::Invalid => {
+                let failed = ToolResult::failed(&ready.call, &format!("its result cannot be recorded: {error}"));
+                let recorded = self.shape.record(self.driver, ready, Ended::new(failed.clone())).await?;
+                Ok((failed, recorded))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What is done with a call of which nobody knows whether it happened.

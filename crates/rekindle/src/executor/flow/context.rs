@@ -234,7 +234,8 @@ impl FlowContext {
         if matches!(self.driver.known(effect).await?, Known::New) {
             records.push(self.driver.intent(effect, 1).into());
         }
-        let opening = self.driver.opening(spec, Some(effect.id.clone()), WaitPurpose::Result, 0).await?;
+        let opening =
+            self.driver.opening(spec, Some(effect.id.clone()), WaitPurpose::Result, NewCheckpoint::default()).await?;
         records.extend(opening.1);
         self.driver.commit(records).await
     }

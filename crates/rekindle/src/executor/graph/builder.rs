@@ -1,5 +1,6 @@
 //! Building a graph.
 
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct GraphBuilder {
     reducers: BTreeMap<String, Reducer>,
     routers: HashMap<String, Choose>,
     options: RunOptions,
+    /// What was registered twice under one name.
+    twice: Vec<(&'static str, String)>,
 }
 
 impl GraphBuilder {
@@ -53,6 +56,7 @@ impl GraphBuilder {
             reducers: BTreeMap::new(),
             routers: HashMap::new(),
             options: RunOptions::default(),
+            twice: Vec::new(),
         }
     }
 
@@ -122,8 +126,8 @@ impl GraphBuilder {
         T: IntoOutput,
     {
         let name = name.into();
-        self.functions.insert(name.clone(), Arc::new(tool(name, "", function)));
-        self
+        let known = self.functions.insert(name.clone(), Arc::new(tool(&name, "", function)));
+        self.note_twice("functions", name, known.is_some())
     }
 
     /// A tool that nodes may call.
@@ -135,28 +139,37 @@ impl GraphBuilder {
     /// A tool that is shared.
     #[must_use]
     pub fn shared_tool(mut self, tool: Arc<dyn Tool>) -> Self {
-        self.tools.insert(tool.spec().name.clone(), tool);
-        self
+        let name = tool.spec().name.clone();
+        let known = self.tools.insert(name.clone(), tool);
+        self.note_twice("tools", name, known.is_some())
     }
 
     /// An agent that nodes may have work.
     #[must_use]
     pub fn agent(mut self, agent: Agent) -> Self {
-        self.agents.insert(agent.name().to_owned(), agent);
-        self
+        let name = agent.name().to_owned();
+        let known = self.agents.insert(name.clone(), agent);
+        self.note_twice("agents", name, known.is_some())
     }
 
     /// A plan that nodes may carry out.
     #[must_use]
     pub fn plan(mut self, plan: Plan) -> Self {
-        self.plans.insert(plan.name().to_owned(), plan);
-        self
+        let name = plan.name().to_owned();
+        let known = self.plans.insert(name.clone(), plan);
+        self.note_twice("plans", name, known.is_some())
     }
 
     /// A graph that nodes may run.
     #[must_use]
     pub fn graph(mut self, graph: Graph) -> Self {
-        self.graphs.insert(graph.name().to_owned(), graph);
+        let name = graph.name().to_owned();
+        let known = self.graphs.insert(name.clone(), graph);
+        self.note_twice("graphs", name, known.is_some())
+    }
+
+    fn note_twice(mut self, what: &'static str, name: String, is_known: bool) -> Self {
+        self.twice.extend(is_known.then_some((what, name)));
         self
     }
 
@@ -247,12 +260,17 @@ impl GraphBuilder {
 
     /// The graph. An error names everything that is wrong with it, each with its place.
     pub fn build(self) -> Result<Graph> {
+        if let Some((what, name)) = self.twice.first() {
+            return Err(Error::invalid(format!("there are two {what} named `{name}`")).hint("rename one of them"));
+        }
         let reducers: HashSet<&str> = self.reducers.keys().map(String::as_str).collect();
         check_shape(&self.spec, &reducers)?;
         let mut faults = Faults::default();
         let mut nodes = Vec::new();
+        let (mut edges, mut entries) = (self.edges_by_node(), Entries::new());
         for (number, spec) in self.spec.nodes.iter().enumerate() {
-            let prepared = self.prepare(spec).and_then(|node| self.check(&node).map(|()| node));
+            let leaving = edges.remove(spec.id.as_str()).unwrap_or_default();
+            let prepared = self.prepare(spec, leaving, &mut entries).and_then(|node| self.check(&node).map(|()| node));
             match prepared {
                 Ok(node) => nodes.push(node),
                 Err(why) => faults.add(format!("nodes[{number}] (node `{}`)", spec.id), why),
@@ -260,21 +278,23 @@ impl GraphBuilder {
         }
         faults.into_result("the graph", &self.spec.name)?;
         let index = nodes.iter().enumerate().map(|(number, node)| (node.spec.id.clone(), number)).collect();
-        let inner = Inner { spec: self.spec, nodes, index, reducers: self.reducers, options: self.options };
+        let mut options = self.options;
+        options.checkpoint_config = options.checkpoint_config.or_else(|| self.spec.checkpoints.clone());
+        let inner = Inner { spec: self.spec, nodes, index, reducers: self.reducers, options };
         Ok(Graph { inner: Arc::new(inner) })
     }
 
-    fn prepare(&self, spec: &NodeSpec) -> Result<Node, String> {
+    fn prepare(&self, spec: &NodeSpec, edges: Vec<EdgeSpec>, entries: &mut Entries) -> Result<Node, String> {
         let save = saved(spec);
         let work = match &spec.work {
             Work::Function { function, arguments } => {
                 let name = function.as_ref().unwrap_or(&spec.id);
                 let found = self.functions.get(name).or_else(|| self.tools.get(name));
-                self.call(found.ok_or_else(|| missing("function", name, &self.functions))?, arguments)?
+                call(entries, found.ok_or_else(|| missing("function", name, &self.functions))?, arguments)?
             }
             Work::Tool { tool, arguments } => {
                 let found = self.tools.get(tool).ok_or_else(|| missing("tool", tool, &self.tools))?;
-                self.call(found, arguments)?
+                call(entries, found, arguments)?
             }
             Work::Agent { agent, prompt, continues } => {
                 let found = self.agents.get(agent).ok_or_else(|| missing("agent", agent, &self.agents))?;
@@ -286,15 +306,15 @@ impl GraphBuilder {
                 if !query.is_empty() {
                     arguments.insert("query".to_owned(), Value::String(query.clone()));
                 }
-                self.call(&(Arc::new(found.as_tool("")) as Arc<dyn Tool>), &arguments)?
+                call(entries, &(Arc::new(found.as_tool("")) as Arc<dyn Tool>), &arguments)?
             }
             Work::Graph { graph, memory } => {
                 let found = self.graphs.get(graph).ok_or_else(|| missing("graph", graph, &self.graphs))?;
-                self.call(&(Arc::new(found.as_tool("")) as Arc<dyn Tool>), memory)?
+                call(entries, &(Arc::new(found.as_tool("")) as Arc<dyn Tool>), memory)?
             }
             Work::Wait(wait) => {
                 let waits: Arc<dyn Tool> = Arc::new(WaitTool::new(&spec.id, wait)?);
-                self.call(&waits, &WaitTool::arguments(wait))?
+                call(entries, &waits, &WaitTool::arguments(wait))?
             }
             Work::Router { choose } => {
                 let found = choose
@@ -304,17 +324,8 @@ impl GraphBuilder {
             }
         };
         let max_visits = spec.max_visits.or(self.spec.max_visits).unwrap_or(VISITS_IN_A_RUN);
-        Ok(Node { spec: spec.clone(), work, edges: self.edges_of(&spec.id), save, max_visits })
-    }
-
-    fn call(&self, tool: &Arc<dyn Tool>, arguments: &Map<String, Value>) -> Result<Prepared, String> {
-        let entry = Entry::new(Arc::clone(tool)).map_err(|error| error.to_string())?;
-        let arguments = Template::parse(&Value::Object(arguments.clone()))?;
-        if let Template::Plain(value) = &arguments {
-            let faults = entry.schema.faults(&Json::from(value.clone()));
-            faults.map_err(|why| format!("the arguments do not fit `{}`: {why}", tool.spec().name))?;
-        }
-        Ok(Prepared::Call { entry: Arc::new(entry), arguments })
+        let implied = spec.save.is_empty() && !save.is_empty();
+        Ok(Node { spec: spec.clone(), work, edges, save, implied, max_visits })
     }
 
     /// An agent, with the tool by which it gives back what is not its answer.
@@ -335,10 +346,13 @@ impl GraphBuilder {
         Ok(Prepared::Loop { agent, prompt: Template::parse_text(prompt)?, continues, asked })
     }
 
-    /// The edges of a node: by priority, in their order among equals.
-    fn edges_of(&self, node: &str) -> Vec<EdgeSpec> {
-        let mut edges: Vec<EdgeSpec> = self.spec.edges.iter().filter(|edge| edge.from == node).cloned().collect();
-        edges.sort_by_key(|edge| std::cmp::Reverse(edge.priority));
+    /// The edges of each node: by priority, in their order among equals.
+    fn edges_by_node(&self) -> HashMap<String, Vec<EdgeSpec>> {
+        let mut edges: HashMap<String, Vec<EdgeSpec>> = HashMap::new();
+        for edge in &self.spec.edges {
+            edges.entry(edge.from.clone()).or_default().push(edge.clone());
+        }
+        edges.values_mut().for_each(|edges| edges.sort_by_key(|edge| std::cmp::Reverse(edge.priority)));
         edges
     }
 
@@ -354,6 +368,27 @@ impl GraphBuilder {
             Prepared::Route { .. } => Ok(()),
         }
     }
+}
+
+/// What was prepared for tools, by where they are: nodes that call the same tool share its limit of
+/// calls at once.
+type Entries = HashMap<*const (), Arc<Entry>>;
+
+fn call(entries: &mut Entries, tool: &Arc<dyn Tool>, arguments: &Map<String, Value>) -> Result<Prepared, String> {
+    let entry = match entries.entry(Arc::as_ptr(tool).cast()) {
+        Occupied(known) => Arc::clone(known.get()),
+        // What is prepared holds the tool, so nothing else comes to lie where it is.
+        Vacant(new) => {
+            let entry = Entry::new(Arc::clone(tool)).map_err(|error| error.to_string())?;
+            Arc::clone(new.insert(Arc::new(entry)))
+        }
+    };
+    let arguments = Template::parse(&Value::Object(arguments.clone()))?;
+    if let Template::Plain(value) = &arguments {
+        let faults = entry.schema.faults(&Json::from(value.clone()));
+        faults.map_err(|why| format!("the arguments do not fit `{}`: {why}", tool.spec().name))?;
+    }
+    Ok(Prepared::Call { entry, arguments })
 }
 
 fn missing<T>(what: &str, name: &str, known: &HashMap<String, T>) -> String {

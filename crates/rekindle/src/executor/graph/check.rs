@@ -1,9 +1,10 @@
 //! What can be wrong with a graph, found before anything runs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rekindle_core::Result;
 
+use super::condition::Condition;
 use super::node::Node;
 use super::spec::{GraphSpec, Merge, NodeSpec, Work};
 use crate::executor::faults::{Faults, check_id};
@@ -24,9 +25,10 @@ pub(super) fn check_shape(spec: &GraphSpec, reducers: &HashSet<&str>) -> Result<
     if spec.parallel == Some(0) {
         faults.add("parallel", "must be at least 1");
     }
-    check_edges(spec, &index, &mut faults);
+    let around = Around::of(spec, &index, reducers);
+    check_edges(spec, &around, &mut faults);
     for (number, node) in spec.nodes.iter().enumerate() {
-        check_node(number, node, spec, &index, reducers, &mut faults);
+        check_node(number, node, spec, &around, &mut faults);
     }
     faults.into_result("the graph", &spec.name)?;
     let next = successors(spec, &index);
@@ -52,13 +54,21 @@ fn index<'a>(spec: &'a GraphSpec, faults: &mut Faults) -> Index<'a> {
     index
 }
 
-fn check_edges(spec: &GraphSpec, index: &Index<'_>, faults: &mut Faults) {
+fn check_edges(spec: &GraphSpec, around: &Around<'_>, faults: &mut Faults) {
     let mut defaults = HashMap::new();
     for (number, edge) in spec.edges.iter().enumerate() {
         let place = |field: &str| format!("edges[{number}].{field} (`{}` → `{}`)", edge.from, edge.to);
         for (field, id) in [("from", &edge.from), ("to", &edge.to)] {
-            if !index.contains_key(id.as_str()) {
+            if !around.index.contains_key(id.as_str()) {
                 faults.add(place(field), format!("there is no node `{id}`"));
+            }
+        }
+        for test in edge.when.iter().flat_map(Condition::tests) {
+            if let Some(pointer) = test.at.as_ref().filter(|at| !at.is_empty() && !at.starts_with('/')) {
+                faults.add(place("when"), format!("`{pointer}` is no JSON Pointer; write `/{pointer}`"));
+            }
+            if let Some(key) = test.memory.as_ref().filter(|key| test.exists.is_none() && !around.knows(key)) {
+                faults.add(place("when"), format!("nobody writes the memory key `{key}`, and it is no input"));
             }
         }
         if edge.default && edge.when.is_some() {
@@ -72,20 +82,52 @@ fn check_edges(spec: &GraphSpec, index: &Index<'_>, faults: &mut Faults) {
     }
 }
 
-fn check_node(
-    number: usize,
-    node: &NodeSpec,
-    spec: &GraphSpec,
-    index: &Index<'_>,
-    reducers: &HashSet<&str>,
-    faults: &mut Faults,
-) {
+/// What a node is checked against: everything that is said elsewhere in the graph.
+struct Around<'a> {
+    index: &'a Index<'a>,
+    reducers: &'a HashSet<&'a str>,
+    /// Where strands meet.
+    joins: HashSet<&'a str>,
+    /// The keys of the memory that somebody gives or writes,
+    known: HashSet<&'a str>,
+    /// and the beginnings of keys that somebody may write.
+    beginnings: BTreeSet<&'a str>,
+}
+
+impl<'a> Around<'a> {
+    fn of(spec: &'a GraphSpec, index: &'a Index<'a>, reducers: &'a HashSet<&'a str>) -> Self {
+        let mut known: HashSet<&str> = spec.inputs.iter().chain(spec.memory.keys()).map(String::as_str).collect();
+        let mut beginnings = BTreeSet::new();
+        for node in &spec.nodes {
+            known.extend(node.save.keys().map(String::as_str));
+            // What may be missing may be set by a person.
+            known.extend(node.reads.iter().filter_map(|key| key.strip_suffix('?')));
+            for key in &node.writes {
+                match key.strip_suffix('*') {
+                    Some(beginning) => drop(beginnings.insert(beginning)),
+                    None => drop(known.insert(key.strip_suffix('?').unwrap_or(key))),
+                }
+            }
+        }
+        let joins = spec.nodes.iter().filter_map(|node| node.fan_out.as_deref()).collect();
+        Self { index, reducers, joins, known, beginnings }
+    }
+
+    fn knows(&self, key: &str) -> bool {
+        self.known.contains(key) || self.beginnings.iter().any(|beginning| key.starts_with(beginning))
+    }
+}
+
+fn check_node(number: usize, node: &NodeSpec, spec: &GraphSpec, around: &Around<'_>, faults: &mut Faults) {
     let place = |field: &str| format!("nodes[{number}].{field} (node `{}`)", node.id);
     if node.max_visits == Some(0) || node.max_visits.is_none() && spec.max_visits == Some(0) {
         faults.add(place("max_visits"), "a node that may never be visited is of no use");
     }
+    for field in &node.misplaced {
+        faults.add(place(field), format!("a node of kind `{}` has none", node.work.kind()));
+    }
     if let Some(join) = &node.fan_out {
-        match index.get(join.as_str()) {
+        match around.index.get(join.as_str()) {
             None => faults.add(place("fan_out"), format!("there is no node `{join}`")),
             Some(_) if *join == node.id => faults.add(place("fan_out"), "a node cannot be its own join"),
             Some(_) => {}
@@ -96,27 +138,24 @@ fn check_node(
             faults.add(place("save"), format!("`{pointer}` for `{key}` is no JSON Pointer; write `/{pointer}`"));
         }
     }
-    let joins = spec.nodes.iter().any(|other| other.fan_out.as_deref() == Some(&node.id));
-    if !node.merge.is_empty() && !joins {
+    if !node.merge.is_empty() && !around.joins.contains(node.id.as_str()) {
         faults.add(place("merge"), "nothing meets here: no node fans out to it");
     }
     for (key, merge) in &node.merge {
         if let Merge::Reducer(name) = merge
-            && !reducers.contains(name.as_str())
+            && !around.reducers.contains(name.as_str())
         {
             faults.add(place("merge"), format!("`{key}` wants the reducer `{name}`, which is not registered"));
         }
     }
-    check_reads(node, spec, &place, faults);
+    check_reads(node, around, &place, faults);
 }
 
 /// Every key that is read must come from somewhere.
-fn check_reads(node: &NodeSpec, spec: &GraphSpec, place: &dyn Fn(&str) -> String, faults: &mut Faults) {
+fn check_reads(node: &NodeSpec, around: &Around<'_>, place: &dyn Fn(&str) -> String, faults: &mut Faults) {
     let required = node.reads.iter().filter(|key| !key.ends_with(['*', '?']));
     for key in required {
-        let given = spec.inputs.contains(key) || spec.memory.contains_key(key);
-        let written = spec.nodes.iter().any(|other| matches_any(&other.writes, key) || other.save.contains_key(key));
-        if !given && !written {
+        if !around.knows(key) {
             faults.add(
                 place("reads"),
                 format!("nobody writes `{key}`, and it is no input; if it may be missing, write `{key}?`"),
@@ -164,10 +203,12 @@ fn check_joins(spec: &GraphSpec, index: &Index<'_>, next: &[Vec<usize>], faults:
         let Some(join) = node.fan_out.as_ref().and_then(|join| index.get(join.as_str()).copied()) else { continue };
         let place = || format!("nodes[{number}].fan_out (node `{}`)", node.id);
         let name = &spec.nodes[join].id;
-        if next[number].is_empty() {
+        let edges = spec.edges.iter().filter(|edge| edge.from == node.id && !edge.is_for_failure());
+        let starts: BTreeSet<usize> = edges.filter_map(|edge| index.get(edge.to.as_str()).copied()).collect();
+        if starts.is_empty() {
             faults.add(place(), "it has no edges to follow");
         }
-        for &start in &next[number] {
+        for start in starts {
             let within = reach(Some(start), next, Some(join));
             let first = &spec.nodes[start].id;
             if !within.contains(&join) {
@@ -202,9 +243,9 @@ fn check_reference(reference: &Reference, node: &Node) -> Result<(), String> {
 
 /// Where the result of a node goes: as it says, or into the one key it may write.
 pub(super) fn saved(node: &NodeSpec) -> BTreeMap<String, String> {
-    let is_function = matches!(node.work, Work::Function { .. } | Work::Router { .. });
+    let is_router = matches!(node.work, Work::Router { .. });
     match (node.save.is_empty(), node.writes.as_slice()) {
-        (true, [key]) if !key.ends_with('*') && !is_function => BTreeMap::from([(key.clone(), String::new())]),
+        (true, [key]) if !key.ends_with('*') && !is_router => BTreeMap::from([(key.clone(), String::new())]),
         _ => node.save.clone(),
     }
 }

@@ -34,7 +34,7 @@ impl ChildWork for Graph {
     }
 
     fn options(&self) -> RunOptions {
-        self.inner.options.clone()
+        Graph::options(self).clone()
     }
 
     fn input(&self, arguments: &Json) -> Result<Message> {

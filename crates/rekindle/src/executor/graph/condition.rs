@@ -165,13 +165,13 @@ impl Condition {
         }
     }
 
-    /// The keys of the memory it looks at.
-    pub(crate) fn keys(&self) -> Vec<&str> {
+    /// Every test in it.
+    pub(crate) fn tests(&self) -> Vec<&Test> {
         match self {
-            Self::All { all: parts } | Self::Any { any: parts } => parts.iter().flat_map(Self::keys).collect(),
-            Self::Not { not } => not.keys(),
+            Self::All { all: parts } | Self::Any { any: parts } => parts.iter().flat_map(Self::tests).collect(),
+            Self::Not { not } => not.tests(),
             Self::Failed { .. } => Vec::new(),
-            Self::Test(test) => test.memory.as_deref().into_iter().collect(),
+            Self::Test(test) => vec![test],
         }
     }
 
@@ -206,6 +206,16 @@ impl Test {
     /// It is anything but `value`.
     pub fn is_not(mut self, value: impl Into<Value>) -> Condition {
         self.is_not = Some(value.into());
+        self.into()
+    }
+
+    /// It is one of `values`.
+    pub fn one_of<I>(mut self, values: I) -> Condition
+    where
+        I: IntoIterator,
+        I::Item: Into<Value>,
+    {
+        self.one_of = Some(values.into_iter().map(Into::into).collect());
         self.into()
     }
 

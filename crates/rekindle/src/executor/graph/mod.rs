@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::record::{Durability, RegisterSet, RunOutcome};
+use rekindle_core::record::{RegisterSet, RunOutcome};
 use rekindle_core::{Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -150,6 +150,18 @@ impl Graph {
         &self.inner.spec.name
     }
 
+    /// How its runs behave.
+    pub fn options(&self) -> &RunOptions {
+        &self.inner.options
+    }
+
+    /// Where it stands, as a state says; of conversations and memory what its [`CheckpointConfig`]
+    /// wants shown.
+    pub fn state(&self, state: &State) -> Result<GraphState> {
+        let config = self.inner.options.checkpoint_config.clone().unwrap_or_default();
+        Ok(GraphState::of(state)?.shown(&config))
+    }
+
     /// As it was written down.
     pub fn spec(&self) -> &GraphSpec {
         &self.inner.spec
@@ -199,19 +211,11 @@ impl Graph {
     /// What came of a run that has ended.
     pub async fn result(&self, session: &Session, report: RunReport) -> Result<GraphResult> {
         let restored = session.engine().journal().load(session.key(), Some(&report.position())).await?;
-        Ok(GraphResult::new(GraphState::of(&restored.state)?, report))
+        GraphResult::new(self.state(&restored.state)?, report)
     }
 
     async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        let engine = session.engine();
-        let mut run = self.inner.options.clone();
-        let given = options.checkpoint_config.clone().or_else(|| engine.checkpoint_config().cloned());
-        run.checkpoint_config = given.or(run.checkpoint_config);
-        let config = run.checkpoint_config.clone().or_else(|| self.inner.spec.checkpoints.clone()).unwrap_or_default();
-        if !config.asynchronous && run.durability == Durability::Async {
-            run.durability = Durability::Sync;
-        }
-        start(engine, session.key(), self.executor(), input, run, options).await
+        start(session.engine(), session.key(), self.executor(), input, self.inner.options.clone(), options).await
     }
 
     /// It as an executor, for [`crate::operations::resume`] and workers.
@@ -259,7 +263,8 @@ impl Inner {
         let keys: Vec<&str> = set.iter().filter_map(|key| key.strip_prefix(MEMORY)).collect();
         self.check_input(&input, &keys)?;
         let before = before?;
-        let at = GraphRegister { turn: before.turn + 1, step: before.step, done: false, path_from: from };
+        let (turn, step) = (before.turn + 1, before.step);
+        let at = GraphRegister { turn, step, done: false, path_from: from, step_from: step };
         let mut records = vec![at.record()?, view::first(&self.spec.entry)?];
         // What was set explicitly for this run counts more than what the graph begins with.
         let own = self.spec.memory.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
@@ -273,8 +278,7 @@ impl Inner {
 
     /// When checkpoints are made in a run.
     fn config(&self, driver: &Driver) -> CheckpointConfig {
-        let given = driver.options().checkpoint_config.clone().or_else(|| driver.engine().checkpoint_config().cloned());
-        given.or_else(|| self.spec.checkpoints.clone()).unwrap_or_default()
+        driver.options().checkpoint_config.clone().or_else(|| self.spec.checkpoints.clone()).unwrap_or_default()
     }
 }
 
@@ -400,7 +404,8 @@ impl Executor for Inner {
         }
         driver.begin_step();
         let config = self.config(driver);
-        driver.know_marks(config.max_per_session).await?;
+        let most = if config.keep_clean_only { config.max_per_session.max(100) } else { config.max_per_session };
+        driver.know_marks(most).await?;
         Run::load(self, driver, &config).await?.go().await
     }
 }

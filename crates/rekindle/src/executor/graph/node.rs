@@ -8,7 +8,7 @@ use rekindle_core::{Json, Result, State};
 use serde_json::Value;
 
 use super::condition::Facts;
-use super::spec::{EdgeSpec, NodeSpec};
+use super::spec::{EdgeSpec, NodeSpec, Work};
 use crate::executor::agent::Agent;
 use crate::executor::call::Entry;
 use crate::executor::reference::{Reference, Template, walk};
@@ -23,6 +23,8 @@ pub(super) struct Node {
     pub(super) edges: Vec<EdgeSpec>,
     /// Which part of the result goes where.
     pub(super) save: BTreeMap<String, String>,
+    /// Nobody said so: it may write one key.
+    pub(super) implied: bool,
     pub(super) max_visits: u64,
 }
 
@@ -68,6 +70,14 @@ impl Node {
         writes.extend(self.save.keys().cloned());
         let allowed = Allowed { node: self.spec.id.clone(), reads: self.spec.reads.clone(), writes };
         MemoryView::of_node(layers(strand), allowed)
+    }
+
+    /// Whether a result does not go into the one key the node may write, since the function has
+    /// written it itself or gave back nothing.
+    pub(super) fn keeps_to_itself(&self, key: &str, content: &Json, writes: &[(String, Json)]) -> bool {
+        let function = self.implied && matches!(self.spec.work, Work::Function { .. });
+        let written = writes.iter().any(|(known, _)| known == key);
+        self.implied && written || function && content.as_str() == "null"
     }
 
     /// The keys it must find in the memory.

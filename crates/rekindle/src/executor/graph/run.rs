@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rekindle_core::record::{CheckpointType, LogAppend, RegisterSet, RunOutcome};
-use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
+use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result, WaitId, WaitState};
 
 use super::agent_node::{NodeLoop, scope_name};
 use super::config::CheckpointConfig;
@@ -45,6 +46,8 @@ pub(super) struct Run<'a> {
     /// Strands that wait for somebody, and for what.
     waiting: BTreeSet<String>,
     waits_for: Option<String>,
+    /// Waits whose decision strands were told of.
+    woken: HashSet<WaitId>,
     /// Visits since it was last looked how many marks there are.
     since_look: u64,
     visited: u64,
@@ -67,6 +70,7 @@ impl<'a> Run<'a> {
             failed: HashSet::new(),
             waiting: BTreeSet::new(),
             waits_for: None,
+            woken: HashSet::new(),
             since_look: 0,
             visited: 0,
             halted: false,
@@ -76,19 +80,14 @@ impl<'a> Run<'a> {
 
     /// Runs until the graph ends, waits or is to stop.
     pub(super) async fn go(mut self) -> Result<End> {
-        let mut jobs = Crew::default();
+        let mut jobs: Crew<'a, (String, Result<VisitEnd>)> = Crew::default();
         loop {
             let stop = jobs.attend(self.driver.proceed()).await?;
             if stop.is_none() && !self.halted {
                 let room = self.graph.parallel().saturating_sub(jobs.len());
-                match jobs.attend(self.start(room)).await {
-                    Ok(visits) => {
-                        for visit in visits {
-                            let (driver, strand) = (self.driver, visit.strand.clone());
-                            jobs.push(async move { (strand, visit.run(driver).await) });
-                        }
-                    }
-                    Err(error) => self.fail(error),
+                for visit in jobs.attend(self.start(room)).await {
+                    let driver = self.driver;
+                    jobs.push(async move { (visit.strand.clone(), visit.run(driver).await) });
                 }
             }
             if let Some((strand, ended)) = jobs.next().await {
@@ -107,22 +106,62 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets strands meet, and begins whatever can begin.
-    async fn start(&mut self, room: usize) -> Result<Vec<Visit<'a>>> {
-        self.meet().await?;
-        let can_start = |(id, strand): &(&String, &Strand)| {
+    /// Lets strands meet, and begins whatever can begin. What has begun is run even if something
+    /// else fails.
+    async fn start(&mut self, room: usize) -> Vec<Visit<'a>> {
+        let mut begun = Vec::new();
+        if let Err(error) = self.begin_ready(room, &mut begun).await {
+            self.fail(error);
+        }
+        begun
+    }
+
+    async fn begin_ready(&mut self, room: usize, begun: &mut Vec<Visit<'a>>) -> Result<()> {
+        self.wake().await?;
+        loop {
+            self.meet().await?;
+            let mut moved = false;
+            for strand in self.can_begin(room.saturating_sub(begun.len())) {
+                match self.begin(&strand).await? {
+                    Some(visit) => {
+                        self.active.insert(strand);
+                        begun.push(visit);
+                    }
+                    // It moved on without a visit, so there may be more to begin.
+                    None => moved = true,
+                }
+            }
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Strands that can begin or go on with their node, so many at most.
+    fn can_begin(&self, most: usize) -> Vec<String> {
+        let can_begin = |(id, strand): &(&String, &Strand)| {
             let phase = matches!(strand.phase, Phase::Ready | Phase::Running | Phase::Failed | Phase::Choosing);
             phase && !self.active.contains(*id) && !self.failed.contains(*id) && !self.waiting.contains(*id)
         };
-        let ready: Vec<String> = self.strands.iter().filter(can_start).map(|(id, _)| id.clone()).take(room).collect();
-        let mut begun = Vec::new();
-        for strand in ready {
-            if let Some(visit) = self.begin(&strand).await? {
-                self.active.insert(strand);
-                begun.push(visit);
-            }
+        self.strands.iter().filter(can_begin).map(|(id, _)| id.clone()).take(most).collect()
+    }
+
+    /// Lets strands go on whose waits were decided while others ran. Whether there are any.
+    async fn wake(&mut self) -> Result<bool> {
+        if self.waiting.is_empty() {
+            return Ok(false);
         }
-        Ok(begun)
+        let waits: Vec<WaitState> = self.driver.read(|state| state.waits().cloned().collect()).await;
+        let mut woken = false;
+        for wait in waits {
+            let decided = self.driver.verdict(&wait)?.is_some();
+            woken |= decided && self.woken.insert(wait.opened.wait);
+        }
+        if woken {
+            self.waiting.clear();
+            self.waits_for = None;
+        }
+        Ok(woken)
     }
 
     /// Where all strands of a split have arrived, they become one again.
@@ -134,7 +173,12 @@ impl<'a> Run<'a> {
             for strand in &strands {
                 records.push(Strand::remove(strand)?);
             }
-            let met = Strand::ready(&node.spec.id);
+            // Where the strands it was split off with meet too, it has arrived with them.
+            let outer = parent(&id).and_then(|outer| self.strands.get(outer));
+            let met = match outer.is_some_and(|outer| outer.node == node.spec.id) {
+                true => Strand { phase: Phase::Arrived, ..Strand::ready(&node.spec.id) },
+                false => Strand::ready(&node.spec.id),
+            };
             records.push(met.record(&id)?);
             self.driver.commit(records).await?;
             strands.iter().for_each(|strand| drop(self.strands.remove(strand)));
@@ -160,12 +204,12 @@ impl<'a> Run<'a> {
         let known: u64 = self.driver.register(&key).await?.unwrap_or_default();
         let join = parent(id).and_then(|parent| self.strands.get(parent)).map(|parent| parent.node.clone());
         let mut visit = Visit {
-            graph: self.graph,
             node,
             config: self.config,
             strand: id.to_owned(),
             at: strand.clone(),
             visit: known.max(1),
+            turn: self.at.turn,
             join,
         };
         if strand.phase == Phase::Choosing {
@@ -199,7 +243,7 @@ impl<'a> Run<'a> {
         self.at.step += 1;
         let turn = match &node.work {
             Prepared::Loop { continues, .. } => {
-                let scope = Scope::node(scope_name(&node.spec.id, id, self.at.step, *continues));
+                let scope = Scope::node(scope_name(&node.spec.id, id, self.at.step, continues.then_some(self.at.turn)));
                 self.driver.read(|state| LoopState::load_in(state, &scope)).await?.turn + 1
             }
             _ => 0,
@@ -284,6 +328,9 @@ impl<'a> Run<'a> {
 
     /// Nothing is under way: the graph waits, or it has come to its end.
     async fn rest(&mut self) -> Result<Option<End>> {
+        if self.wake().await? {
+            return Ok(None);
+        }
         if let Some(what) = self.waits_for.take() {
             if self.driver.options().on_wait == OnWait::Hold {
                 self.driver.hold().await?;
@@ -399,7 +446,8 @@ impl<'a> Visit<'a> {
                 Ok(VisitEnd::Done)
             }
             Prepared::Loop { agent, prompt, continues, asked } => {
-                NodeLoop { visit: &self, agent, prompt, continues: *continues, asked }.run(driver).await
+                let began = Instant::now();
+                NodeLoop { visit: &self, agent, prompt, continues: *continues, asked, began }.run(driver).await
             }
             Prepared::Call { .. } => self.run_call(driver).await,
         }
@@ -463,7 +511,7 @@ impl<'a> Visit<'a> {
         ready.effect.step = Some(self.at.step.to_string());
         ready.effect.rides = true;
         ready.effect.arguments = Some(given);
-        ready.effect.key_of = self.first_try(driver, hash).await?;
+        ready.share_key(driver, self.first_try(driver, hash).await?);
         ready.timeout = self.node.spec.timeout.or(ready.timeout);
         ready.approval = entry.tool.options().approval.clone();
         if let Some(retry) = &self.node.spec.retry {

@@ -50,6 +50,7 @@ pub struct GraphSpec {
 
 /// A node of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(extend("unevaluatedProperties" = false))]
 pub struct NodeSpec {
     /// Its name in the graph: letters, digits, `_` and `-`.
     pub id: String,
@@ -92,6 +93,10 @@ pub struct NodeSpec {
     /// Whether a checkpoint is made before it when checkpoints are `smart`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub risky: bool,
+    /// What the builder was told that does not suit the kind of work.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) misplaced: Vec<&'static str>,
 }
 
 /// A node as it comes in: what is said about its work is read last, so that a word nobody knows is
@@ -144,6 +149,7 @@ impl<'de> Deserialize<'de> for NodeSpec {
             merge: raw.merge,
             safe_point: raw.safe_point,
             risky: raw.risky,
+            misplaced: Vec::new(),
         })
     }
 }
@@ -242,6 +248,22 @@ pub struct WaitNode {
     pub default: Option<Value>,
 }
 
+impl Default for WaitNode {
+    /// A question that says nothing.
+    fn default() -> Self {
+        Self {
+            wait: WaitKind::Question,
+            prompt: String::new(),
+            shows: None,
+            schema: None,
+            approvals: None,
+            remind_after: None,
+            expires_after: None,
+            default: None,
+        }
+    }
+}
+
 fn question() -> WaitKind {
     WaitKind::Question
 }
@@ -316,6 +338,7 @@ impl NodeSpec {
             merge: BTreeMap::new(),
             safe_point: false,
             risky: false,
+            misplaced: Vec::new(),
         }
     }
 
@@ -346,22 +369,76 @@ impl NodeSpec {
 
     /// Asks a person.
     pub fn question(id: impl Into<String>, prompt: impl Into<String>) -> Self {
-        let wait = WaitNode {
-            wait: WaitKind::Question,
-            prompt: prompt.into(),
-            shows: None,
-            schema: None,
-            approvals: None,
-            remind_after: None,
-            expires_after: None,
-            default: None,
-        };
-        Self::new(id, Work::Wait(wait))
+        Self::new(id, Work::Wait(WaitNode { prompt: prompt.into(), ..WaitNode::default() }))
+    }
+
+    /// Asks a person to agree to exactly what is shown. If it is rejected, the node fails.
+    pub fn approval(id: impl Into<String>, prompt: impl Into<String>, shows: impl Into<Value>) -> Self {
+        let (wait, shows) = (WaitKind::Approval, Some(shows.into()));
+        Self::new(id, Work::Wait(WaitNode { wait, shows, prompt: prompt.into(), ..WaitNode::default() }))
+    }
+
+    /// Waits for a signal from outside.
+    pub fn signal(id: impl Into<String>, signal: impl Into<String>) -> Self {
+        Self::new(id, Work::Wait(WaitNode { wait: WaitKind::Signal, prompt: signal.into(), ..WaitNode::default() }))
+    }
+
+    /// Waits for so long.
+    pub fn timer(id: impl Into<String>, after: Duration) -> Self {
+        let (wait, expires_after) = (WaitKind::Timer, Some(after));
+        Self::new(id, Work::Wait(WaitNode { wait, expires_after, ..WaitNode::default() }))
     }
 
     /// Chooses what comes next.
     pub fn router(id: impl Into<String>) -> Self {
         Self::new(id, Work::Router { choose: None })
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn describe(mut self, description: impl Into<String>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// The agent remembers what was said at earlier visits.
+    #[must_use]
+    pub fn continues(mut self) -> Self {
+        match &mut self.work {
+            Work::Agent { continues, .. } => *continues = true,
+            _ => self.misplaced.push("continues"),
+        }
+        self
+    }
+
+    /// Calls the function of that name instead of its own.
+    #[must_use]
+    pub fn calls(mut self, name: impl Into<String>) -> Self {
+        match &mut self.work {
+            Work::Function { function, .. } => *function = Some(name.into()),
+            _ => self.misplaced.push("function"),
+        }
+        self
+    }
+
+    /// A function of that name chooses what comes next.
+    #[must_use]
+    pub fn chosen_by(mut self, name: impl Into<String>) -> Self {
+        match &mut self.work {
+            Work::Router { choose } => *choose = Some(name.into()),
+            _ => self.misplaced.push("choose"),
+        }
+        self
+    }
+
+    /// The request the plan is to answer.
+    #[must_use]
+    pub fn query(mut self, request: impl Into<String>) -> Self {
+        match &mut self.work {
+            Work::Plan { query, .. } => *query = request.into(),
+            _ => self.misplaced.push("query"),
+        }
+        self
     }
 
     /// Gives the function, the tool, the plan or the graph one more argument.
@@ -372,7 +449,7 @@ impl NodeSpec {
             | Work::Tool { arguments: given, .. }
             | Work::Plan { context: given, .. }
             | Work::Graph { memory: given, .. } => drop(given.insert(name.into(), value.into())),
-            Work::Agent { .. } | Work::Wait(_) | Work::Router { .. } => {}
+            Work::Agent { .. } | Work::Wait(_) | Work::Router { .. } => self.misplaced.push("arguments"),
         }
         self
     }
@@ -415,7 +492,7 @@ impl NodeSpec {
 
     /// How passing failures are tried again.
     #[must_use]
-    pub fn retry(mut self, retries: crate::tool::Retries) -> Self {
+    pub fn retry(mut self, retries: impl Into<RetrySpec>) -> Self {
         self.retry = Some(retries.into());
         self
     }
@@ -474,6 +551,11 @@ impl EdgeSpec {
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
+    }
+
+    /// Whether it can only be followed after a failure.
+    pub(crate) fn is_for_failure(&self) -> bool {
+        self.when.as_ref().is_some_and(Condition::is_about_failure)
     }
 
     /// If no other edge holds.

@@ -52,6 +52,9 @@ pub(crate) struct GraphRegister {
     /// How many nodes of earlier turns stand in the path.
     #[serde(default, skip_serializing_if = "none")]
     pub(crate) path_from: usize,
+    /// How many visits of earlier turns have begun.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) step_from: u64,
 }
 
 /// What a strand does.

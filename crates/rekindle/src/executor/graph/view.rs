@@ -1,12 +1,15 @@
 //! A graph as people see it: where it stands, the way it came, and what came of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rekindle_core::record::RunOutcome;
 use rekindle_core::{Json, Result, State};
 use serde::{Deserialize, Serialize};
 
+use super::agent_node::is_of_turn;
+use super::config::CheckpointConfig;
 use super::draw::Trail;
+use super::node::{layer, parent};
 use super::spec::GraphSpec;
 use super::state::{GraphMetrics, GraphRegister, Phase, ROOT, Strand, VISITS, Visited, path};
 use crate::driver::{MEMORY, RunReport};
@@ -45,6 +48,9 @@ pub struct StrandView {
     /// Why the node failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What it wrote since it was split off; it becomes part of the memory where strands meet.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub memory: BTreeMap<String, Json>,
 }
 
 /// What a line of execution does at its node.
@@ -93,12 +99,19 @@ impl GraphState {
             .map(Json::decode)
             .collect::<Result<_>>()?;
         let memory = stripped(state, MEMORY);
-        let wrote = |key: &String| taken.iter().any(|visited| visited.wrote.contains(key));
+        let wrote: HashSet<&String> = taken.iter().flat_map(|visited| &visited.wrote).collect();
         let strands = Strand::all(state)?.into_iter().map(|(strand, at)| StrandView {
             strand,
             node: at.node,
             status: at.phase.into(),
+            memory: BTreeMap::new(),
             error: at.error,
+        });
+        let strands = strands.map(|mut view| {
+            if parent(&view.strand).is_some() {
+                view.memory = stripped(state, &layer(&view.strand));
+            }
+            view
         });
         let mut visits = BTreeMap::new();
         for (node, count) in stripped(state, VISITS) {
@@ -108,16 +121,29 @@ impl GraphState {
             strands: strands.collect(),
             outputs: memory
                 .iter()
-                .filter(|(key, _)| wrote(key))
+                .filter(|(key, _)| wrote.contains(key))
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect(),
             memory,
             visits,
             metrics: GraphMetrics::load(state)?,
-            conversations: conversations(state)?,
+            conversations: conversations(state, &at)?,
             done: at.done,
             path: taken,
         })
+    }
+
+    /// Of conversations and memory only what `config` wants shown.
+    #[must_use]
+    pub fn shown(mut self, config: &CheckpointConfig) -> Self {
+        if !config.include_conversations {
+            self.conversations.clear();
+        }
+        if !config.include_full_memory {
+            self.memory.clear();
+            self.strands.iter_mut().for_each(|strand| strand.memory.clear());
+        }
+        self
     }
 
     /// The nodes that are next or under way.
@@ -154,8 +180,10 @@ fn stripped(state: &State, prefix: &str) -> BTreeMap<String, Json> {
     under.filter_map(|(key, value)| Some((key.as_str().strip_prefix(prefix)?.to_owned(), value.clone()))).collect()
 }
 
-fn conversations(state: &State) -> Result<BTreeMap<String, Vec<Message>>> {
+/// The conversations of this run of the graph.
+fn conversations(state: &State, at: &GraphRegister) -> Result<BTreeMap<String, Vec<Message>>> {
     let logs = state.logs().filter_map(|(name, items)| Some((name.as_str().strip_prefix("messages/")?, items)));
+    let logs = logs.filter(|(name, _)| is_of_turn(name, at.turn, at.step_from));
     logs.map(|(node, items)| Ok((node.to_owned(), items.iter().map(Message::from_json).collect::<Result<_>>()?)))
         .collect()
 }
@@ -185,15 +213,25 @@ pub struct GraphResult {
     pub state: GraphState,
     /// Why it did not come to its end.
     pub error: Option<String>,
+    /// Time spent working, over all runs since the graph was started.
+    pub total_duration_ms: u64,
+    /// Tokens used, over all runs since the graph was started.
+    pub tokens: u64,
+    /// How many visits this run brought to their end.
+    pub nodes_visited: u64,
     /// The run.
     pub report: RunReport,
 }
 
 impl GraphResult {
-    pub(super) fn new(state: GraphState, report: RunReport) -> Self {
+    pub(super) fn new(state: GraphState, report: RunReport) -> Result<Self> {
         let success = report.outcome == RunOutcome::Succeeded;
         let error = (!success).then(|| report.reason.clone());
-        Self { success, state, error, report }
+        let summary: Option<GraphSummary> = report.value.as_ref().map(Json::decode).transpose()?;
+        let nodes_visited = summary.map_or(0, |summary| summary.nodes_visited);
+        let total_duration_ms = report.spent.active_micros / 1_000;
+        let tokens = report.spent.of(crate::Budget::Tokens);
+        Ok(Self { success, state, error, total_duration_ms, tokens, nodes_visited, report })
     }
 
     /// A key of the memory, decoded.

@@ -9,10 +9,10 @@ use rekindle_core::record::{CheckpointTrigger, CheckpointType, LogAppendOutcomes
 use rekindle_core::{Error, ErrorKind, Json, Record, Result, State};
 use serde_json::Value;
 
-use super::Inner;
 use super::condition::Facts;
 use super::config::CheckpointConfig;
 use super::node::{GraphMemory, Node, Prepared};
+use super::spec::EdgeSpec;
 use super::state::{NodeMetrics, Phase, Strand, Visited, path};
 use crate::driver::{Driver, NewCheckpoint, Recorded, register, shortened};
 use crate::executor::call::{Ended, Ready, Shape};
@@ -21,7 +21,6 @@ use crate::memory::MemoryView;
 /// One visit of a node.
 #[derive(Clone)]
 pub(super) struct Visit<'a> {
-    pub(super) graph: &'a Inner,
     pub(super) node: &'a Node,
     pub(super) config: &'a CheckpointConfig,
     /// The strand, and what its register says.
@@ -29,14 +28,18 @@ pub(super) struct Visit<'a> {
     pub(super) at: Strand,
     /// Which visit of the node it is in this run.
     pub(super) visit: u64,
+    /// Which run of the graph it is part of.
+    pub(super) turn: u64,
     /// Where the strand meets others, if it was split off.
     pub(super) join: Option<String>,
 }
 
 /// What a strand does next.
 enum Onward {
-    /// Goes on with these; more than one only where it is split.
-    To(Vec<String>),
+    /// Goes on with this node.
+    To(String),
+    /// Is split, to go on with these at the same time.
+    Split(Vec<String>),
     /// It has come to the end.
     End,
     /// No edge holds.
@@ -65,6 +68,10 @@ impl Shape for Visit<'_> {
     fn closes_interrupted(&self) -> bool {
         false
     }
+
+    fn node(&self) -> Option<String> {
+        Some(self.node.spec.id.clone())
+    }
 }
 
 impl Visit<'_> {
@@ -73,10 +80,12 @@ impl Visit<'_> {
         let took = ended.took;
         let content = ended.result.content;
         let mut writes = ended.remember;
-        for (key, pointer) in &self.node.save {
+        let saved = self.node.save.iter().filter(|(key, _)| !self.node.keeps_to_itself(key, &content, &writes));
+        let saved: Vec<_> = saved.collect();
+        let whole = content.as_str() == "null" || saved.iter().any(|(_, pointer)| pointer.is_empty());
+        for (key, pointer) in saved {
             writes.push((key.clone(), part(&self.node.spec.id, &content, key, pointer)?));
         }
-        let whole = self.node.save.values().any(String::is_empty) || content.as_str() == "null";
         let output = (!whole).then(|| content.clone());
         self.recorded(driver, writes, content, output, None, took, retries).await
     }
@@ -132,7 +141,8 @@ impl Visit<'_> {
         });
         let onward = onward.await?;
         let next = match &onward {
-            Onward::To(nodes) => nodes.clone(),
+            Onward::To(node) => vec![node.clone()],
+            Onward::Split(nodes) => nodes.clone(),
             Onward::End | Onward::Stuck => Vec::new(),
         };
         records.extend(self.advance(&onward)?);
@@ -162,7 +172,7 @@ impl Visit<'_> {
         if let Prepared::Route { choose: Some(choose) } = &self.node.work {
             let named = (choose.0)(&GraphMemory { view: facts.view, state: facts.state });
             return match self.node.edges.iter().any(|edge| edge.to == named) {
-                true => Ok(Onward::To(vec![named])),
+                true => Ok(Onward::To(named)),
                 false => Err(Error::new(
                     ErrorKind::StepFailed,
                     format!("router `{}` chose `{named}`, to which it has no edge", self.node.spec.id),
@@ -170,11 +180,12 @@ impl Visit<'_> {
             };
         }
         let holds = self.node.edges_that_hold(facts);
-        let targets = holds.iter().map(|edge| edge.to.clone());
-        Ok(match (holds.is_empty(), &self.node.spec.fan_out) {
-            (true, _) => Onward::Stuck,
-            (false, Some(_)) if !facts.failed() => Onward::To(targets.collect()),
-            (false, _) => Onward::To(targets.take(1).collect()),
+        Ok(match (holds.first(), &self.node.spec.fan_out) {
+            // Its edges are for failures alone.
+            (None, _) if !facts.failed() && self.node.edges.iter().all(EdgeSpec::is_for_failure) => Onward::End,
+            (None, _) => Onward::Stuck,
+            (Some(_), Some(_)) if !facts.failed() => Onward::Split(holds.iter().map(|edge| edge.to.clone()).collect()),
+            (Some(first), _) => Onward::To(first.to.clone()),
         })
     }
 
@@ -186,6 +197,7 @@ impl Visit<'_> {
         };
         let join = self.join.as_deref();
         match (onward, &self.node.spec.fan_out) {
+            (Onward::To(node), _) => Ok(vec![step(node, join).record(&self.strand)?]),
             (Onward::End, _) => {
                 let ended = Strand { phase: Phase::Ended, ..Strand::ready(&self.node.spec.id) };
                 Ok(vec![ended.record(&self.strand)?])
@@ -194,7 +206,8 @@ impl Visit<'_> {
                 let stuck = Strand { phase: Phase::Choosing, error: None, ..self.at.clone() };
                 Ok(vec![stuck.record(&self.strand)?])
             }
-            (Onward::To(nodes), Some(meets)) => {
+            (Onward::Split(nodes), meets) => {
+                let meets = meets.as_deref().unwrap_or_default();
                 let split = Strand { phase: Phase::Split, strands: nodes.len(), ..Strand::ready(meets) };
                 let mut records = vec![split.record(&self.strand)?];
                 for (number, node) in nodes.iter().enumerate() {
@@ -202,7 +215,6 @@ impl Visit<'_> {
                 }
                 Ok(records)
             }
-            (Onward::To(nodes), None) => nodes.iter().map(|node| step(node, join).record(&self.strand)).collect(),
         }
     }
 
@@ -214,7 +226,7 @@ impl Visit<'_> {
                 let visited: Visited = item.decode().ok()?;
                 (visited.step == self.at.step).then_some(visited)
             });
-            let output = visited.and_then(|visited| visited.output);
+            let output = visited.and_then(|visited| visited.output).or_else(|| self.saved_whole(state));
             let facts = VisitFacts {
                 view: &view,
                 state,
@@ -232,6 +244,12 @@ impl Visit<'_> {
             .hint("set what its conditions look at and resume, or give it a default edge")),
             onward => self.advance(&onward),
         }
+    }
+
+    /// The result of the visit, where it went into the memory as a whole.
+    fn saved_whole(&self, state: &State) -> Option<Json> {
+        let (key, _) = self.node.save.iter().find(|(_, pointer)| pointer.is_empty())?;
+        self.memory().look(state, key)
     }
 
     async fn metrics(&self, driver: &Driver, retries: u64, failures: u64) -> Result<Option<Record>> {

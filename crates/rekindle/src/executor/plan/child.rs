@@ -32,7 +32,7 @@ impl ChildWork for Plan {
     }
 
     fn options(&self) -> RunOptions {
-        self.inner.options.clone()
+        Plan::options(self).clone()
     }
 
     fn input(&self, arguments: &Json) -> Result<Message> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle_core::record::{OutcomeStatus, RegisterSet, RunOutcome};
-use rekindle_core::{EffectId, EffectState, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use rekindle_core::{EffectId, EffectState, Error, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,11 +27,11 @@ pub use view::{PlanResult, PlanState, PlanSummary, StepView};
 
 use self::check::Step;
 use self::schedule::Schedule;
-use self::state::PlanRegister;
+use self::state::{PlanRegister, StepRegister};
 use super::call::given_up;
 use super::{Executor, Input};
 use crate::driver::{
-    Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
+    DEFINITION, Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
 };
 use crate::engine::Engine;
 use crate::message::Message;
@@ -128,6 +128,11 @@ impl Plan {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.inner.spec.name
+    }
+
+    /// How its runs behave.
+    pub fn options(&self) -> &RunOptions {
+        &self.inner.options
     }
 
     /// As it was written down.
@@ -269,6 +274,24 @@ pub(crate) fn clear_memory(state: &State) -> Vec<Record> {
 /// How many steps of this turn are completed.
 pub(crate) fn step(state: &State) -> Option<u64> {
     PlanRegister::load(state).ok().map(|at| at.results(state).len() as u64)
+}
+
+/// The record that leaves a step out of the turn that is under way.
+pub(crate) fn skipping(state: &State, step: &str) -> Result<Record> {
+    let at = PlanRegister::load(state)?;
+    if !is_mid_turn(state) {
+        return Err(Error::invalid("there is no plan under way, so no step can be left out")
+            .hint("leave steps out of a plan that failed, waits or is paused"));
+    }
+    let definition: Option<Fingerprint> = state.register(DEFINITION).map(Json::decode).transpose()?;
+    if definition.is_some_and(|plan| !plan.has(&format!("step {step}"))) {
+        return Err(check::no_step(step).hint("inspect the session to see its steps"));
+    }
+    let known = StepRegister::load(state, step, at.turn)?;
+    if known.status == StepStatus::Completed {
+        return Err(Error::invalid(format!("step `{step}` is completed, so it cannot be left out any more")));
+    }
+    StepRegister { status: StepStatus::Skipped, ..known }.record(step)
 }
 
 /// The records that give up an unfinished turn.

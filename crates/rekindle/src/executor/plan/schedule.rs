@@ -212,7 +212,7 @@ impl<'a> Schedule<'a> {
         ready.effect.step = Some(step.spec.id.clone());
         ready.effect.rides = true;
         ready.effect.arguments = Some(arguments);
-        ready.effect.key_of = self.first_try(&step.spec.id, hash).await?;
+        ready.share_key(self.driver, self.first_try(&step.spec.id, hash).await?);
         ready.timeout = step.spec.timeout.or(ready.timeout);
         ready.approval = step.entry.tool.options().approval.clone();
         if let Some(retry) = &step.spec.retry {
@@ -431,7 +431,10 @@ impl<'a> Schedule<'a> {
             .collect();
         let blocked = lacking.iter().filter(|step| statuses[**step] == StepStatus::Blocked).count();
         if blocked > 0 {
-            parts.push(format!("{blocked} steps that depend on what failed are blocked"));
+            parts.push(match blocked {
+                1 => "a step that depends on what failed is blocked".to_owned(),
+                _ => format!("{blocked} steps that depend on what failed are blocked"),
+            });
         }
         Some(parts.join("; "))
     }

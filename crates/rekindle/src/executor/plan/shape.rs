@@ -33,6 +33,10 @@ impl Shape for StepShape {
         MemoryView::default()
     }
 
+    fn node(&self) -> Option<String> {
+        None
+    }
+
     fn closes_interrupted(&self) -> bool {
         false
     }

@@ -167,7 +167,7 @@ impl StepSpec {
 
     /// How passing failures are tried again.
     #[must_use]
-    pub fn retry(mut self, retries: Retries) -> Self {
+    pub fn retry(mut self, retries: impl Into<RetrySpec>) -> Self {
         self.retry = Some(retries.into());
         self
     }

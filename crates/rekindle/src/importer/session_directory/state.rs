@@ -330,6 +330,7 @@ impl Before {
             step: self.path.len() as u64,
             done: moment.end,
             path_from: self.path_from,
+            step_from: self.path_from as u64,
         };
         let mut set = |key: String, value: rekindle_core::Result<Json>| -> Read<()> {
             after.registers.insert(key, value.map_err(|error| chain(&error))?);
@@ -354,7 +355,13 @@ impl Before {
         let node = &conversation.node;
         let step = self.path.len() as u64 + 1;
         let strand = Strand { phase: Phase::Running, step, turn, ..Strand::ready(node) };
-        let graph = GraphRegister { turn: self.turn, step, done: false, path_from: self.path_from };
+        let graph = GraphRegister {
+            turn: self.turn,
+            step,
+            done: false,
+            path_from: self.path_from,
+            step_from: self.path_from as u64,
+        };
         let visits = self.completed.iter().filter(|known| *known == node).count() as u64 + 1;
         let begun = [
             (GRAPH.to_owned(), Json::of(&graph)),
