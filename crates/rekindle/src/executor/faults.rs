@@ -15,8 +15,8 @@ impl Faults {
         self.0.push(format!("{}: {}", place.into(), why.as_ref()));
     }
 
-    /// An error if anything is wrong with `what`.
-    pub(crate) fn into_result(&mut self, what: &str, name: &str) -> Result<()> {
+    /// An error if anything is wrong with `what`. What was told is told once.
+    pub(crate) fn settle(&mut self, what: &str, name: &str) -> Result<()> {
         let faults = std::mem::take(&mut self.0);
         if faults.is_empty() {
             return Ok(());

@@ -131,9 +131,9 @@ impl<'a> Caller<'a> {
         match self.driver.known(&ready.effect).await? {
             Known::Settled(_) => Ok(Next::Settled),
             Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
-            Known::NotDone(intent) => self.make(ready.as_made(intent.arguments)).await,
+            Known::NotDone(intent) => self.make(ready.made_with(intent.arguments)).await,
             Known::InDoubt(intent) => {
-                let ready = ready.as_made(intent.arguments);
+                let ready = ready.made_with(intent.arguments);
                 self.doubt(&ready, "its process died while the call was under way").await
             }
             Known::New => match ready.approval.clone() {
@@ -195,7 +195,7 @@ impl Ready {
     }
 
     /// The call as it was made: middleware or a person may have changed the arguments.
-    pub(crate) fn as_made(mut self, arguments: Option<Json>) -> Self {
+    pub(crate) fn made_with(mut self, arguments: Option<Json>) -> Self {
         if let Some(arguments) = arguments {
             self.call.arguments = arguments.clone();
             self.effect.arguments = Some(arguments);

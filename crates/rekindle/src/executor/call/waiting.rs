@@ -49,7 +49,7 @@ impl Caller<'_> {
             (WaitPurpose::InDoubt, Verdict::Answered(answer)) => match in_doubt_answer(&answer) {
                 Found::Retry => {
                     let arguments = self.intended(&ready.effect.id).await;
-                    let mut ready = ready.as_made(arguments);
+                    let mut ready = ready.made_with(arguments);
                     ready.effect.alongside.push(closed);
                     return self.make(ready).await;
                 }
@@ -79,7 +79,7 @@ impl Caller<'_> {
         }
         let mut ready = match made == ready.call.arguments {
             true => ready,
-            false => ready.as_made(Some(made)),
+            false => ready.made_with(Some(made)),
         };
         ready.effect.alongside.push(closed);
         ready.approval = None;

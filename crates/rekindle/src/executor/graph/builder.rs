@@ -276,7 +276,7 @@ impl GraphBuilder {
                 Err(why) => faults.add(format!("nodes[{number}] (node `{}`)", spec.id), why),
             }
         }
-        faults.into_result("the graph", &self.spec.name)?;
+        faults.settle("the graph", &self.spec.name)?;
         let index = nodes.iter().enumerate().map(|(number, node)| (node.spec.id.clone(), number)).collect();
         let mut options = self.options;
         options.checkpoint_config = options.checkpoint_config.or_else(|| self.spec.checkpoints.clone());

@@ -30,11 +30,11 @@ pub(super) fn check_shape(spec: &GraphSpec, reducers: &HashSet<&str>) -> Result<
     for (number, node) in spec.nodes.iter().enumerate() {
         check_node(number, node, spec, &around, &mut faults);
     }
-    faults.into_result("the graph", &spec.name)?;
+    faults.settle("the graph", &spec.name)?;
     let next = successors(spec, &index);
     check_reachable(spec, &index, &next, &mut faults);
     check_joins(spec, &index, &next, &mut faults);
-    faults.into_result("the graph", &spec.name)
+    faults.settle("the graph", &spec.name)
 }
 
 fn index<'a>(spec: &'a GraphSpec, faults: &mut Faults) -> Index<'a> {

@@ -40,7 +40,7 @@ pub enum Condition {
         failed: bool,
     },
     /// Something about a value.
-    Test(Test),
+    Test(Box<Test>),
 }
 
 /// Something about a value: of the memory, or of the result of the node. All that is said must
@@ -326,7 +326,7 @@ impl Test {
 
 impl From<Test> for Condition {
     fn from(test: Test) -> Self {
-        Self::Test(test)
+        Self::Test(Box::new(test))
     }
 }
 

@@ -15,7 +15,9 @@ use crate::driver::{MEMORY, register};
 /// A function that makes one value of several: what was there before, and what was written, in
 /// the order of the edges.
 #[derive(Clone)]
-pub(super) struct Reducer(pub(super) Arc<dyn Fn(Option<&Value>, &[Value]) -> Result<Value> + Send + Sync>);
+pub(super) struct Reducer(pub(super) Arc<Reduce>);
+
+type Reduce = dyn Fn(Option<&Value>, &[Value]) -> Result<Value> + Send + Sync;
 
 impl fmt::Debug for Reducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -38,12 +38,12 @@ pub(super) fn check(spec: &PlanSpec, tools: &Tools) -> Result<Vec<Step>> {
     for (number, step) in spec.steps.iter().enumerate() {
         steps.extend(check_step(number, step, &index, tools, &mut faults));
     }
-    faults.into_result("the plan", &spec.name)?;
+    faults.settle("the plan", &spec.name)?;
     connect(&mut steps);
     let order = check_cycles(&steps, &mut faults);
-    faults.into_result("the plan", &spec.name)?;
+    faults.settle("the plan", &spec.name)?;
     check_references(&steps, &index, &order, &mut faults);
-    faults.into_result("the plan", &spec.name)?;
+    faults.settle("the plan", &spec.name)?;
     Ok(steps)
 }
 
