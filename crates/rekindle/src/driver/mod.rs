@@ -51,6 +51,7 @@ pub(crate) use inbox::{Received, read_behind};
 pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use open::{Opening, open};
+pub(crate) use options::run_option_setters;
 pub(crate) use run::{panic_text, start};
 
 use crate::engine::Engine;

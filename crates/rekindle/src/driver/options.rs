@@ -100,6 +100,61 @@ impl RunOptions {
     }
 }
 
+/// The setters of run options that every builder has, for a builder with a field `options`.
+macro_rules! run_option_setters {
+    () => {
+        /// When commits are on disk.
+        #[must_use]
+        pub fn durability(mut self, durability: rekindle_core::record::Durability) -> Self {
+            self.options.durability = durability;
+            self
+        }
+
+        /// What happens when they cannot be.
+        #[must_use]
+        pub fn on_persist_failure(mut self, policy: $crate::PersistFailure) -> Self {
+            self.options.on_persist_failure = policy;
+            self
+        }
+
+        /// What the whole session may use.
+        #[must_use]
+        pub fn session_budgets(mut self, budgets: $crate::Budgets) -> Self {
+            self.options.session_budgets = budgets;
+            self
+        }
+
+        /// What is pruned when a run ends.
+        #[must_use]
+        pub fn retention(mut self, policy: rekindle_core::retention::Policy) -> Self {
+            self.options.retention = Some(policy);
+            self
+        }
+
+        /// What happens when everything waits for somebody.
+        #[must_use]
+        pub fn on_wait(mut self, on_wait: $crate::OnWait) -> Self {
+            self.options.on_wait = on_wait;
+            self
+        }
+
+        /// Whether the outcome of each call is recorded on its own.
+        #[must_use]
+        pub fn pending_writes(mut self, pending_writes: bool) -> Self {
+            self.options.pending_writes = pending_writes;
+            self
+        }
+
+        /// How long calls under way may take to end when the run is stopped.
+        #[must_use]
+        pub fn grace(mut self, grace: std::time::Duration) -> Self {
+            self.options.grace = grace;
+            self
+        }
+    };
+}
+pub(crate) use run_option_setters;
+
 /// What may be said when a run starts or is resumed. The default says nothing.
 ///
 /// ```

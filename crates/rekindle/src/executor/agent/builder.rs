@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle_core::record::Durability;
-use rekindle_core::retention::Policy;
 use rekindle_core::{Error, Result};
 
 use super::toolbox::Toolbox;
 use super::{Agent, Inner};
-use crate::driver::{Budget, Budgets, Frequency, OnWait, PersistFailure, RunOptions};
+use crate::driver::{Budget, Budgets, Frequency, RunOptions, run_option_setters};
 use crate::middleware::Middleware;
 use crate::model::Model;
 use crate::reduction::Reduction;
@@ -97,20 +95,6 @@ impl AgentBuilder {
         self
     }
 
-    /// When commits are on disk.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.options.durability = durability;
-        self
-    }
-
-    /// What happens when they cannot be.
-    #[must_use]
-    pub fn on_persist_failure(mut self, policy: PersistFailure) -> Self {
-        self.options.on_persist_failure = policy;
-        self
-    }
-
     /// Which positions are marked as checkpoints.
     #[must_use]
     pub fn checkpoints(mut self, frequency: Frequency) -> Self {
@@ -118,45 +102,12 @@ impl AgentBuilder {
         self
     }
 
+    run_option_setters!();
+
     /// What one turn may use. Without a limit on iterations it has fifty.
     #[must_use]
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.options.budgets = budgets;
-        self
-    }
-
-    /// What the whole session may use.
-    #[must_use]
-    pub fn session_budgets(mut self, budgets: Budgets) -> Self {
-        self.options.session_budgets = budgets;
-        self
-    }
-
-    /// What is pruned when a run ends.
-    #[must_use]
-    pub fn retention(mut self, policy: Policy) -> Self {
-        self.options.retention = Some(policy);
-        self
-    }
-
-    /// What happens when everything waits for somebody.
-    #[must_use]
-    pub fn on_wait(mut self, on_wait: OnWait) -> Self {
-        self.options.on_wait = on_wait;
-        self
-    }
-
-    /// Whether the outcome of each call is recorded on its own.
-    #[must_use]
-    pub fn pending_writes(mut self, pending_writes: bool) -> Self {
-        self.options.pending_writes = pending_writes;
-        self
-    }
-
-    /// How long calls under way may take to end when the run is stopped.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.options.grace = grace;
         self
     }
 

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 
-use rekindle_core::record::Durability;
-use rekindle_core::retention::Policy;
 use rekindle_core::{Error, Json, Result};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -20,7 +18,7 @@ use super::output::SetOutput;
 use super::spec::{EdgeSpec, GraphSpec, NodeSpec, Work};
 use super::wait::WaitTool;
 use super::{Graph, Inner, VISITS_IN_A_RUN};
-use crate::driver::{Budgets, OnWait, PersistFailure, RunOptions};
+use crate::driver::{Budgets, RunOptions, run_option_setters};
 use crate::executor::agent::Agent;
 use crate::executor::call::Entry;
 use crate::executor::faults::Faults;
@@ -215,39 +213,13 @@ impl GraphBuilder {
         self
     }
 
-    /// When commits are on disk.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.options.durability = durability;
-        self
-    }
-
-    /// What happens when they cannot be.
-    #[must_use]
-    pub fn on_persist_failure(mut self, policy: PersistFailure) -> Self {
-        self.options.on_persist_failure = policy;
-        self
-    }
+    run_option_setters!();
 
     /// What one execution of the graph may use: a visit counts as an iteration, and so does each
     /// call of a model inside a node.
     #[must_use]
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.options.budgets = budgets;
-        self
-    }
-
-    /// What is pruned when a run ends.
-    #[must_use]
-    pub fn retention(mut self, policy: Policy) -> Self {
-        self.options.retention = Some(policy);
-        self
-    }
-
-    /// What happens when everything waits for somebody.
-    #[must_use]
-    pub fn on_wait(mut self, on_wait: OnWait) -> Self {
-        self.options.on_wait = on_wait;
         self
     }
 

@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rekindle_core::record::Durability;
-use rekindle_core::retention::Policy;
 use rekindle_core::{Error, Result};
 use serde_json::Value;
 
 use super::check::{Tools, check};
 use super::spec::{PlanSpec, StepSpec};
 use super::{Inner, Plan};
-use crate::driver::{Budgets, Frequency, OnWait, PersistFailure, RunOptions};
+use crate::driver::{Budgets, Frequency, RunOptions, run_option_setters};
 use crate::executor::call::Entry;
 use crate::tool::Tool;
 
@@ -77,20 +75,6 @@ impl PlanBuilder {
         self
     }
 
-    /// When commits are on disk.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.options.durability = durability;
-        self
-    }
-
-    /// What happens when they cannot be.
-    #[must_use]
-    pub fn on_persist_failure(mut self, policy: PersistFailure) -> Self {
-        self.options.on_persist_failure = policy;
-        self
-    }
-
     /// Which steps are followed by a checkpoint; each of them unless this says otherwise. A step
     /// that fails always is.
     #[must_use]
@@ -99,24 +83,12 @@ impl PlanBuilder {
         self
     }
 
+    run_option_setters!();
+
     /// What one execution of the plan may use: a step counts as an iteration.
     #[must_use]
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.options.budgets = budgets;
-        self
-    }
-
-    /// What is pruned when a run ends.
-    #[must_use]
-    pub fn retention(mut self, policy: Policy) -> Self {
-        self.options.retention = Some(policy);
-        self
-    }
-
-    /// What happens when everything waits for somebody.
-    #[must_use]
-    pub fn on_wait(mut self, on_wait: OnWait) -> Self {
-        self.options.on_wait = on_wait;
         self
     }
 
