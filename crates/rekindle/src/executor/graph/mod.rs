@@ -4,6 +4,7 @@
 
 mod agent_node;
 mod builder;
+mod call_node;
 mod check;
 mod child;
 mod condition;
@@ -14,6 +15,7 @@ mod node;
 mod output;
 mod run;
 mod spec;
+mod spec_builder;
 pub(crate) mod state;
 mod view;
 mod visit;

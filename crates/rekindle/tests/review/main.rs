@@ -1,0 +1,20 @@
+//! Failing tests of a review: each says in a comment what should happen instead.
+#![allow(dead_code, unused_imports, missing_docs)]
+
+#[path = "../plan/common.rs"]
+mod common;
+#[path = "../agent/kit.rs"]
+mod kit;
+#[path = "../it/support.rs"]
+mod support;
+
+mod budgets;
+mod crash;
+mod graphs;
+mod hostile;
+mod more;
+mod operations;
+mod results;
+mod secrets;
+mod turns;
+mod waits;

@@ -1,0 +1,164 @@
+//! Calls that came back, and what runs say of themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec};
+use rekindle::record::{Durability, RunOutcome};
+use rekindle::schemars::{self, JsonSchema};
+use rekindle::tool::{ToolContext, ToolError, ToolOutput, tool};
+use rekindle::{Budget, Budgets, Json, Plan, Result, ResumeOptions, Secret, SecretRef, SecretSource, StepSpec};
+use rekindle_models::{Script, Turn};
+
+use crate::common::{noting, runs, step};
+use crate::kit::{Rig, agent, of};
+use crate::support::{Kind, Of};
+
+/// "Repeats no finished call": the payment came back well, and only its result does not have what the node saves. A
+/// resume pays again, without asking anybody, although the tool is one that must never be repeated.
+#[tokio::test]
+async fn a_payment_that_came_back_is_not_repeated_because_its_result_cannot_be_saved() {
+    let rig = Rig::memory().await;
+    let ledger = rig.world.ledger();
+    let graph = Graph::builder("g")
+        .tool(noting(&ledger, "pay").writes().never_again())
+        .node(NodeSpec::tool("pay", "pay").with("what", "5").save("id", "/id"))
+        .build()
+        .unwrap();
+    let _ = graph.run_once(GraphInput::new(), &rig.session).await;
+    let _ = graph.resume_once(&rig.again().await).await;
+    assert_eq!(runs(&ledger, "pay"), 1);
+}
+
+/// The same for a key the node does not declare.
+#[tokio::test]
+async fn a_payment_that_came_back_is_not_repeated_because_it_remembers_an_undeclared_key() {
+    let rig = Rig::memory().await;
+    let ledger = rig.world.ledger();
+    let noted = ledger.clone();
+    let pay = tool("pay", "", move |call, of: Of| {
+        noted.write(&format!("{} {}", call.call_id(), call.idempotency_key()));
+        async move {
+            Ok::<_, ToolError>(ToolOutput::json(Json::from("ok")).and_remember("receipt", Json::from(of.what.as_str())))
+        }
+    });
+    let graph = Graph::builder("g")
+        .tool(pay.writes().never_again())
+        .node(NodeSpec::tool("pay", "pay").with("what", "5"))
+        .build()
+        .unwrap();
+    let _ = graph.run_once(GraphInput::new(), &rig.session).await;
+    let _ = graph.resume_once(&rig.again().await).await;
+    assert_eq!(runs(&ledger, "pay"), 1);
+}
+
+/// The same for a step whose result is larger than is kept.
+#[tokio::test]
+async fn a_payment_that_came_back_is_not_repeated_because_its_result_is_too_large() {
+    let rig = Rig::memory().await;
+    let ledger = rig.world.ledger();
+    let plan = Plan::builder("p")
+        .tool(noting(&ledger, "pay").writes().never_again().max_result_bytes(8))
+        .step(step("pay", "pay", "a long receipt"))
+        .build()
+        .unwrap();
+    let _ = plan.run_once("go", &rig.session).await;
+    let _ = plan.resume_once(&rig.again().await).await;
+    assert_eq!(runs(&ledger, "pay"), 1);
+}
+
+/// P6: the result says how many steps were executed, also if the run paused for want of a budget.
+#[tokio::test]
+async fn a_plan_that_paused_says_how_many_steps_it_executed() {
+    let rig = Rig::memory().await;
+    let ledger = rig.world.ledger();
+    let plan = Plan::builder("p")
+        .budgets(Budgets::new().with(Budget::ToolCalls, 1))
+        .tool(noting(&ledger, "note"))
+        .step(step("one", "note", "1"))
+        .step(step("two", "note", "2").after(["one"]))
+        .build()
+        .unwrap();
+    let result = plan.run_once("go", &rig.session).await.unwrap();
+    assert_eq!((result.report.outcome, result.steps_executed), (RunOutcome::Paused, 1));
+}
+
+/// `GraphSummary` is "the `value` of its `RunReport`", for a run that waits too, as with plans.
+#[tokio::test]
+async fn a_graph_that_waits_gives_its_summary() {
+    let rig = Rig::memory().await;
+    let graph = Graph::builder("g").node(NodeSpec::question("ask", "ok?")).build().unwrap();
+    let result = graph.run_once(GraphInput::new(), &rig.session).await.unwrap();
+    assert_eq!(result.report.outcome, RunOutcome::Waiting);
+    assert!(result.report.value.is_some());
+}
+
+#[derive(Debug)]
+struct Vault;
+
+impl SecretSource for Vault {
+    fn resolve(&self, _: &SecretRef) -> Result<Secret> {
+        Ok(Secret::new("hunter2hunter2"))
+    }
+}
+
+/// A secret that was given to a run is there for its child sessions too: nobody else can give it to them.
+#[tokio::test]
+async fn a_child_finds_the_secrets_of_its_parent() {
+    let rig = Rig::memory().await;
+    let session = rig.world.engine().with_secrets(Vault).open_session("s").await.unwrap();
+    let login = tool("login", "", async |call: ToolContext, _: Of| {
+        call.secret("key").await?;
+        Ok::<_, ToolError>("in")
+    });
+    let child = Plan::builder("child").tool(login).step(step("login", "login", "x")).build().unwrap();
+    let graph = Graph::builder("g").plan(child).node(NodeSpec::plan("child", "child")).build().unwrap();
+    let options = ResumeOptions::new("maria").secret("key", "@env:KEY").unwrap();
+    let report = graph.run_with(GraphInput::new(), &session, options).await.unwrap().report().await.unwrap();
+    assert_eq!(report.outcome, RunOutcome::Succeeded, "{}", report.reason);
+}
+
+/// The timeout of a node counts for an agent too, or is refused: it is silently ignored.
+#[tokio::test]
+async fn the_timeout_of_an_agent_s_node_counts_or_is_refused() {
+    let rig = Rig::memory().await;
+    let script = Script::new("m").turn(Turn::text("late").delayed(Duration::from_millis(400)));
+    let (agent, _) = agent(script, |builder| builder);
+    let node = NodeSpec::agent("work", "tester", "go").timeout(Duration::from_millis(20));
+    let Ok(graph) = Graph::builder("g").agent(agent).node(node).build() else { return };
+    let result = graph.run_once(GraphInput::new(), &rig.session).await.unwrap();
+    assert!(!result.success);
+}
+
+#[derive(serde::Deserialize, JsonSchema)]
+struct Count {
+    n: i64,
+}
+
+/// A visit costs what it changes, however many came before it.
+#[tokio::test]
+async fn a_visit_costs_the_same_after_many() {
+    for kind in [Kind::Memory, Kind::Sqlite] {
+        let mut times = Vec::new();
+        for rounds in [400_u32, 3_200] {
+            let rig = Rig::new(kind).await;
+            let graph = Graph::builder("g")
+                .max_visits(100_000)
+                .memory("n", 0)
+                .function("count", async |_, count: Count| Ok(count.n + 1))
+                .tool(crate::kit::echo())
+                .node(NodeSpec::function("count").with("n", "${memory.n}").reads(["n"]).save("n", ""))
+                .node(NodeSpec::tool("end", "echo").with("what", "x"))
+                .edge(EdgeSpec::new("count", "count").when(Condition::memory("n").less_than(rounds)))
+                .edge(EdgeSpec::new("count", "end").or_else())
+                .build()
+                .unwrap();
+            let began = Instant::now();
+            graph.run(GraphInput::new(), &rig.session).await.unwrap().report().await.unwrap();
+            times.push(began.elapsed() / rounds);
+        }
+        eprintln!("{kind:?}: {times:?} for a visit");
+        assert!(times[1] < times[0] * 2, "{kind:?}: {times:?} for a visit");
+    }
+}
