@@ -126,7 +126,7 @@ impl Spent {
         Usage { input_tokens: self.input_tokens, output_tokens: self.output_tokens, cost_micros: self.cost_micros }
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.iterations = self.iterations.saturating_add(other.iterations);
         self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);

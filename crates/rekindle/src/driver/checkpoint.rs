@@ -6,6 +6,7 @@ use rekindle_core::record::{Checkpoint, CheckpointRemoved, CheckpointSource, Che
 use rekindle_core::{CheckpointId, Position, Record, Result};
 
 use super::{Core, Driver};
+use crate::event::LiveKind;
 
 /// What a new checkpoint says; the rest the driver knows.
 #[derive(Clone, Debug, Default)]
@@ -77,37 +78,49 @@ impl Driver {
 
     /// Lets go of the oldest passing marks of this run but the newest `keep`. Their positions stay
     /// until retention trims them.
-    pub(crate) async fn drop_surplus(&self, keep: usize) -> Result<()> {
-        let surplus: Vec<CheckpointId> = {
+    pub(crate) async fn drop_surplus(&self, keep: usize) {
+        let surplus: Vec<(CheckpointId, bool)> = {
             let mut core = self.shared.core.lock().await;
             let surplus = core.passing.len().saturating_sub(keep);
-            core.passing.drain(..surplus).map(|(id, _)| id).collect()
+            core.passing.drain(..surplus).collect()
         };
-        self.unmark(surplus).await
+        self.unmark(surplus).await;
     }
 
     /// Lets go of the passing marks after something failed.
-    pub(crate) async fn drop_unclean(&self) -> Result<()> {
-        let unclean: Vec<CheckpointId> = {
+    pub(crate) async fn drop_unclean(&self) {
+        let unclean: Vec<(CheckpointId, bool)> = {
             let mut core = self.shared.core.lock().await;
             let (clean, unclean): (VecDeque<_>, VecDeque<_>) = core.passing.drain(..).partition(|(_, clean)| *clean);
             core.passing = clean;
-            unclean.into_iter().map(|(id, _)| id).collect()
+            unclean.into()
         };
-        self.unmark(unclean).await
+        self.unmark(unclean).await;
     }
 
-    async fn unmark(&self, checkpoints: Vec<CheckpointId>) -> Result<()> {
-        if checkpoints.is_empty() {
-            return Ok(());
+    /// That marks cannot be taken away is no reason for a run to end: it is tried again later.
+    async fn unmark(&self, marks: Vec<(CheckpointId, bool)>) {
+        if marks.is_empty() {
+            return;
         }
-        let removed = CheckpointRemoved::new(checkpoints, CheckpointRemoved::SURPLUS);
-        self.engine().journal().send(self.session(), &[removed.into()]).await.map(drop)
+        let ids = marks.iter().map(|(id, _)| id.clone()).collect();
+        let removed = CheckpointRemoved::new(ids, CheckpointRemoved::SURPLUS);
+        if let Err(error) = self.engine().journal().send(self.session(), &[removed.into()]).await {
+            let mut core = self.shared.core.lock().await;
+            marks.into_iter().rev().for_each(|mark| core.passing.push_front(mark));
+            self.say(|| LiveKind::Notice(format!("checkpoints could not be taken away: {error}")));
+        }
     }
 
     /// Takes note of the passing marks that runs before this one left, about `most` of them. The
     /// newest of each run stays.
-    pub(crate) async fn know_marks(&self, most: usize) -> Result<()> {
+    pub(crate) async fn know_marks(&self, most: usize) {
+        if let Err(error) = self.look_at_marks(most).await {
+            self.say(|| LiveKind::Notice(format!("earlier checkpoints could not be looked at: {error}")));
+        }
+    }
+
+    async fn look_at_marks(&self, most: usize) -> Result<()> {
         if most == 0 || self.shared.continues.is_none() && self.read(|state| state.checkpoint().is_none()).await {
             return Ok(());
         }

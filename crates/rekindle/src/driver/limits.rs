@@ -25,6 +25,20 @@ pub(super) fn check(record: &Record, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
+/// An error if so much cannot be committed together. A little room is left for what rides along.
+pub(super) fn check_batch(records: usize, bytes: usize, limits: &Limits) -> Result<()> {
+    const ROOM: usize = 64;
+    if records.saturating_add(ROOM) > limits.batch_records {
+        let most = limits.batch_records.saturating_sub(ROOM);
+        return Err(Error::limit("records in one commit", records as u64, most as u64));
+    }
+    let most = limits.batch_bytes.saturating_sub(limits.batch_bytes / 64);
+    match bytes > most {
+        true => Err(Error::limit("bytes in one commit", bytes as u64, most as u64)),
+        false => Ok(()),
+    }
+}
+
 /// An error if `value` cannot be stored as part of a record.
 pub(crate) fn check_value(value: &Json, limits: &Limits) -> Result<()> {
     // As deep as it is stored: inside a message, inside a part, inside a result.

@@ -28,7 +28,7 @@ use rekindle_core::codec::Limits;
 use rekindle_core::record::{Durability, RegisterSet};
 use rekindle_core::{
     BranchId, CheckpointId, EffectId, Epoch, Json, Lease, MessageId, Record, RegisterKey, Result, RunId, Seq,
-    SessionKey, State, Timestamp,
+    SessionKey, State, Timestamp, WaitId,
 };
 use rekindle_store::BranchWriter;
 use tokio::sync::{Mutex, Notify};
@@ -111,6 +111,10 @@ struct Core {
     staged_bytes: usize,
     /// The messages of the inbox that were taken over, once somebody asked.
     known_messages: Option<HashSet<MessageId>>,
+    /// What the run has come to so far.
+    told: Option<Json>,
+    /// Waits that were decided, and whoever waits was told.
+    woken: HashSet<WaitId>,
     /// Intents that this process recorded and has not started: they are not in doubt.
     fresh: HashSet<EffectId>,
     ledger: Ledger,
@@ -191,6 +195,17 @@ impl Driver {
         self.write(&mut core).await
     }
 
+    /// Takes over what a turn begins with, in one batch with the start of its run: a turn that was
+    /// announced is there. An error if that is too much.
+    pub(crate) async fn stage_beginning(&self, records: Vec<Record>) -> Result<()> {
+        let mut core = self.shared.core.lock().await;
+        let bytes: usize = records.iter().map(limits::size).sum();
+        let (all, together) = (core.staged.len() + records.len(), core.staged_bytes.saturating_add(bytes));
+        limits::check_batch(all, together, &core.limits)
+            .map_err(|error| error.hint("give a run less to begin with"))?;
+        core.stage(records)
+    }
+
     /// Commits what was staged, if anything was.
     pub async fn commit_staged(&self) -> Result<()> {
         let mut core = self.shared.core.lock().await;
@@ -234,6 +249,11 @@ impl Driver {
         core.ledger_changed = true;
     }
 
+    /// What the run has come to so far, for its report if it ends with an error.
+    pub(crate) async fn tell(&self, value: Json) {
+        self.shared.core.lock().await.told = Some(value);
+    }
+
     /// Takes note of what is about to be used; recorded once something was.
     pub(crate) async fn reserve(&self, spent: Spent) {
         self.shared.core.lock().await.ledger.spend(spent);
@@ -272,6 +292,11 @@ impl Driver {
     /// Whether a message came in between, since this was last asked.
     pub(crate) fn take_interrupt(&self) -> bool {
         self.shared.control.take_interrupt()
+    }
+
+    /// To what a budget was raised for this turn.
+    pub(crate) async fn raised(&self, budget: Budget) -> Option<u64> {
+        self.shared.core.lock().await.ledger.raised.get(&budget).copied()
     }
 
     /// What this turn and the session have used.

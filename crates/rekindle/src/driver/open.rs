@@ -456,6 +456,8 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         staged: Vec::new(),
         staged_bytes: 0,
         known_messages: None,
+        told: None,
+        woken: Default::default(),
         fresh: Default::default(),
         ledger,
         counted: Instant::now(),

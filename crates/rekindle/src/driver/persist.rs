@@ -29,9 +29,16 @@ impl Driver {
     /// Writes what is staged if more of it would not fit into one batch.
     pub(super) async fn make_room(&self, core: &mut Core, records: &[Record]) -> Result<()> {
         let bytes: usize = records.iter().map(limits::size).sum();
+        limits::check_batch(records.len(), bytes, &core.limits)?;
         let full = core.staged_bytes.saturating_add(bytes) > core.limits.batch_bytes / 2
             || core.staged.len() + records.len() > core.limits.batch_records / 2;
         if full { self.write(core).await } else { Ok(()) }
+    }
+
+    /// An error if records are too many or too large to be committed together.
+    pub(crate) fn check_fits(&self, records: &[Record]) -> Result<()> {
+        let bytes: usize = records.iter().map(limits::size).sum();
+        limits::check_batch(records.len(), bytes, self.limits())
     }
 
     /// Everything committed so far is on disk when it returns.

@@ -300,7 +300,7 @@ impl Driver {
             outcome: end.outcome,
             reason: end.reason,
             answer: end.answer,
-            value: end.value,
+            value: end.value.or_else(|| core.told.clone()),
             head: core.writer.head(),
             spent: core.ledger.turn,
             waits: core.state.waits().map(|wait| wait.opened.clone()).collect(),

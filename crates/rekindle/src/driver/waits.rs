@@ -94,6 +94,20 @@ impl Driver {
         self.stage(reminded.collect()).await
     }
 
+    /// Whether a wait was decided or has become due since this was last asked: then whoever waits for
+    /// it goes on, instead of holding or ending. What nobody takes up is told only once.
+    pub(crate) async fn wake(&self) -> Result<bool> {
+        self.proceed().await?;
+        let waits: Vec<WaitState> = self.read(|state| state.waits().cloned().collect()).await;
+        let mut core = self.shared.core.lock().await;
+        let mut woken = false;
+        for wait in waits {
+            let decided = verdict(&wait, self.now()).is_some();
+            woken |= decided && core.woken.insert(wait.opened.wait);
+        }
+        Ok(woken)
+    }
+
     /// Stays until something arrives, a wait is due, or the run is to stop.
     pub(crate) async fn hold(&self) -> Result<()> {
         let news = self.shared.news.notified();

@@ -176,7 +176,7 @@ async fn edges_are_chosen_again_by_the_result_the_node_had() {
     let ledger = rig.world.ledger();
     let graph = Graph::builder("g")
         .tool(noting(&ledger, "note"))
-        .node(NodeSpec::tool("judge", "note").with("what", "no").save("verdict", ""))
+        .node(NodeSpec::tool("judge", "note").with("what", "no").reads(["sure?"]).save("verdict", ""))
         .node(NodeSpec::tool("publish", "note").with("what", "p"))
         .node(NodeSpec::tool("bin", "note").with("what", "b"))
         .edge(EdgeSpec::new("judge", "publish").when(Condition::result().is_not("no")))

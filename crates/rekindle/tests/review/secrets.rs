@@ -86,9 +86,9 @@ async fn a_step_with_an_api_key_can_be_approved() {
     assert_eq!((result.error.as_deref(), seen.lock().unwrap().as_slice()), (None, [KEY.to_owned()].as_slice()));
 }
 
-/// The same in the agent loop.
+/// What the model gave is not stored, so nobody has it after a restart: the tool is not called, and the model is told.
 #[tokio::test]
-async fn a_model_s_call_with_an_api_key_can_be_approved() {
+async fn a_model_s_call_with_an_api_key_is_not_made_after_a_restart() {
     let rig = Rig::memory().await;
     let seen = Seen::default();
     let script = Script::new("m").call("login", json!({"user": "ada", "api_key": KEY})).text("done");
@@ -101,8 +101,8 @@ async fn a_model_s_call_with_an_api_key_can_be_approved() {
     let session = rig.again().await;
     let report = agent.resume(&session).await.unwrap().report().await.unwrap();
     let results = rig.results().await;
-    assert!(!results[0].error, "{:?}", results[0].content);
-    assert_eq!(report.outcome, RunOutcome::Succeeded);
+    assert!(results[0].error && results[0].content.as_str().contains("never stored"), "{:?}", results[0].content);
+    assert_eq!((report.outcome, seen.lock().unwrap().len()), (RunOutcome::Succeeded, 0));
 }
 
 /// A resume after a crash must not fail with `EffectMismatch`, nor call the tool with the marker that stands for the

@@ -75,19 +75,20 @@ impl Turn<'_> {
         effects: &[EffectId],
         stage: std::ops::Range<usize>,
     ) -> Result<Option<String>> {
-        let mut waits = None;
+        let (mut waits, mut failure) = (None, None);
         let mut jobs = Crew::default();
         for number in stage {
-            match jobs.attend(self.next(&effects[number], &calls[number])).await? {
-                Next::Settled => {}
-                Next::Waits(what) => drop(waits.get_or_insert(what)),
-                Next::Make(ready) => {
-                    jobs.attend(self.mark_risky(&ready)).await?;
-                    jobs.push(self.caller.job(*ready).run());
+            match jobs.attend(self.next_marked(&effects[number], &calls[number])).await {
+                Ok(Next::Settled) => {}
+                Ok(Next::Waits(what)) => drop(waits.get_or_insert(what)),
+                Ok(Next::Make(ready)) => jobs.push(self.caller.job(*ready).run()),
+                // Those that were begun come to their end.
+                Err(error) => {
+                    failure = Some(error);
+                    break;
                 }
             }
         }
-        let mut failure = None;
         while let Some(made) = jobs.next().await {
             let Made { ready, performed } = made;
             match performed {
@@ -105,6 +106,15 @@ impl Turn<'_> {
             }
         }
         failure.map_or(Ok(waits), Err)
+    }
+
+    /// The same, with the moment before a risky call marked.
+    async fn next_marked(&mut self, effect: &EffectId, call: &ToolCall) -> Result<Next> {
+        let next = self.next(effect, call).await?;
+        if let Next::Make(ready) = &next {
+            self.mark_risky(ready).await?;
+        }
+        Ok(next)
     }
 
     /// What is to be done with a call now, by what is on record for it.

@@ -7,7 +7,7 @@ use rekindle_core::record::RegisterSet;
 use rekindle_core::{EffectId, Hash, Json, LogName, Record, RegisterKey, Result, State};
 use serde::{Deserialize, Serialize};
 
-use crate::driver::register;
+use crate::driver::{Spent, register};
 use crate::reduction::{ProviderCursor, Summary};
 
 /// The register that says where the loop stands.
@@ -106,6 +106,9 @@ pub(crate) struct LoopState {
     /// Why the last turn ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<String>,
+    /// What the visit of a node has used, beside iterations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spent: Option<Spent>,
 }
 
 impl LoopState {

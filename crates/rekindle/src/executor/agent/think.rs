@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, LogAppend, LogAppendOutcomes, RegisterSet};
+use rekindle_core::record::{
+    EffectKind, EffectOutcome, InDoubtPolicy, LogAppend, LogAppendOutcomes, RegisterSet, Usage,
+};
 use rekindle_core::{EffectId, Error, ErrorKind, Hash, Json, Record, Result, State};
 
 use super::asking::Asking;
@@ -98,7 +100,7 @@ impl Turn<'_> {
         let received = message.to_json()?;
         check_value(&received, self.driver.limits()).map_err(unusable)?;
         self.driver.spend(outcome.usage.into()).await;
-        let followed = self.follow(&mut message).await;
+        let followed = self.follow(&mut message, outcome.usage).await;
         let Followed { records, intended, repeated, ended } = match followed {
             Ok(followed) => followed,
             Err(error) => {
@@ -151,7 +153,7 @@ impl Turn<'_> {
     }
 
     /// What follows from an answer: where the loop stands, and what becomes of the calls.
-    async fn follow(&mut self, message: &mut Message) -> Result<Followed> {
+    async fn follow(&mut self, message: &mut Message, usage: Usage) -> Result<Followed> {
         let asked = message.calls().count() as u64;
         self.driver.spend(Spent { iterations: 1, tool_calls: asked, ..Spent::default() }).await;
         let mut ended = None;
@@ -161,6 +163,10 @@ impl Turn<'_> {
             }
         }
         let calls = message.calls().count() as u64;
+        if self.place.is_node() {
+            let used = Spent { tool_calls: calls, ..usage.into() };
+            self.at.spent.get_or_insert_default().add(&used);
+        }
         let mut followed = Followed::default();
         match (&ended, calls) {
             (None, 0) => ended = Some("the model had an answer".to_owned()),

@@ -15,7 +15,7 @@ use super::place::{MessageShape, Place};
 use super::state::{BREAKER, Breaker, CURSOR, DECIDED, GROUPS, LoopState, Phase, SUMMARY, Scope};
 use super::think::Thought;
 use super::{Inner, step_failed};
-use crate::driver::{Budget, Driver, End, Inbox, NewCheckpoint, OnWait, Stop};
+use crate::driver::{Budget, Driver, End, Inbox, NewCheckpoint, OnWait, Spent, Stop};
 use crate::event::LiveKind;
 use crate::executor::Executor as _;
 use crate::executor::call::{Caller, Ready};
@@ -103,6 +103,7 @@ impl<'a> Turn<'a> {
             phase: Phase::Think,
             failures: 0,
             ended: None,
+            spent: None,
             ..self.at.clone()
         };
         let mut terminated = None;
@@ -133,7 +134,7 @@ impl<'a> Turn<'a> {
             records.push(RegisterUnset::new(self.place.scope.register(BREAKER)?).into());
         }
         records.extend(self.stack.changes(&self.agent.middleware)?);
-        self.driver.stage(records).await?;
+        self.driver.stage_beginning(records).await?;
         if self.place.checkpoints.marks_input() && !self.place.is_node() {
             let checkpoint = NewCheckpoint {
                 source: CheckpointSource::Input,
@@ -188,13 +189,14 @@ impl<'a> Turn<'a> {
                         self.steer().await?;
                     }
                     self.driver.check_budgets().await?;
-                    self.check_iterations()?;
+                    self.check_visit().await?;
                     match self.think().await? {
                         Thought::Answered | Thought::Interrupted => {}
                     }
                 }
                 Phase::Act => match self.act().await? {
                     Acted::Done | Acted::Interrupted => {}
+                    Acted::Waits(_) if !self.place.is_node() && self.driver.wake().await? => {}
                     Acted::Waits(_) if self.driver.options().on_wait == OnWait::Hold && !self.place.is_node() => {
                         self.driver.hold().await?;
                     }
@@ -209,15 +211,22 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Inside a node, the agent's own limit counts for each visit; all else is the graph's.
-    fn check_iterations(&self) -> Result<()> {
-        let limit = self.agent.options.budgets.limit(Budget::Iterations).filter(|_| self.place.is_node());
-        match limit {
-            Some(limit) if self.at.iteration > limit => {
-                Err(step_failed(format!("agent `{}` has used all {limit} iterations of its visit", self.agent.name)))
-            }
-            _ => Ok(()),
+    /// Inside a node, what the agent may use counts for each visit; all else is the graph's.
+    async fn check_visit(&self) -> Result<()> {
+        if !self.place.is_node() {
+            return Ok(());
         }
+        let used = Spent { iterations: self.at.iteration.saturating_sub(1), ..self.at.spent.unwrap_or_default() };
+        for budget in Budget::ALL {
+            let Some(own) = self.agent.options.budgets.limit(budget) else { continue };
+            let limit = own.max(self.driver.raised(budget).await.unwrap_or_default());
+            if used.of(budget) >= limit {
+                let (agent, name) = (&self.agent.name, budget.as_str());
+                let message = format!("agent `{agent}` has used up its {name} for this visit: {limit}");
+                return Err(step_failed(message).hint(format!("raise {name} and resume")));
+            }
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> End {

@@ -8,7 +8,7 @@ use rekindle_core::{Json, Result};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle};
 
-use super::{Ended, Ready, Shape};
+use super::{Ended, RETURNED, Ready, Shape};
 use crate::driver::{Attempt, Driver, Performed, Recorded, Stop, Tried, WaitPurpose, check_value, panic_text};
 use crate::message::ToolResult;
 use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput};
@@ -74,10 +74,8 @@ impl<'a> Job<'a> {
             tokio::select! {
                 biased;
                 performed = &mut performing => return performed,
-                committed = &mut showing, if !shown => {
-                    shown = true;
-                    committed?;
-                }
+                // If that fails, so does what follows; the call must come to its end.
+                _ = &mut showing, if !shown => shown = true,
             }
         }
     }
@@ -106,7 +104,7 @@ impl<'a> Job<'a> {
                 let error =
                     shortened(ToolError::failed(format!("what the tool gave back cannot be recorded: {error}")));
                 let recorded = self.failure(&error.message).await.unwrap_or_else(|_| Json::null().into());
-                Tried::Failed { recorded, error: error.message }
+                Tried::Failed { recorded: returned(recorded), error: error.message }
             }
         }
     }
@@ -204,7 +202,7 @@ impl<'a> Job<'a> {
         let limit = self.ready.entry.tool.options().max_result_bytes;
         if value.as_str().len() > limit {
             let error = too_large(&value, limit);
-            return Ok(Tried::Failed { recorded: self.failure(&error).await?, error });
+            return Ok(Tried::Failed { recorded: returned(self.failure(&error).await?), error });
         }
         check_value(&value, self.driver.limits())?;
         for (_, value) in &output.remember {
@@ -214,6 +212,7 @@ impl<'a> Job<'a> {
         let (remember, usage) = (output.remember, output.usage);
         let ended = Ended { remember, usage, took: self.began.elapsed(), ..Ended::new(result) };
         let mut recorded = self.shape.record(self.driver, &self.ready, ended).await?;
+        self.driver.check_fits(&recorded.records)?;
         recorded.usage = usage;
         if let Some(reason) = output.terminate {
             recorded.extra.insert("terminate".into(), reason.into());
@@ -239,6 +238,12 @@ fn left(joined: std::result::Result<Result<ToolOutput, ToolError>, JoinError>) -
             Err(_) => Left::Stopped,
         },
     }
+}
+
+/// The mark of a call that came back, although what it gave back could not be taken: it happened.
+fn returned(mut recorded: Recorded) -> Recorded {
+    recorded.extra.insert(RETURNED.into(), true.into());
+    recorded
 }
 
 fn too_large(value: &Json, limit: usize) -> String {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle_core::record::{EffectKind, EffectOutcome, LogAppend, OutcomeStatus, Usage};
+use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, LogAppend, OutcomeStatus, Usage};
 use rekindle_core::{EffectId, Hash, Json, Record, Result, State};
 use tokio::sync::Semaphore;
 
@@ -21,6 +21,9 @@ use crate::tool::Approval;
 
 pub(crate) use entry::{Entry, check_name};
 pub(crate) use job::{Job, Made};
+
+/// The mark of an outcome that says that the tool came back, whatever became of what it gave back.
+const RETURNED: &str = "returned";
 
 /// A call that passed every check.
 #[derive(Clone, Debug)]
@@ -123,6 +126,26 @@ impl<'a> Caller<'a> {
         self.driver.commit_marked(records.collect(), recorded.checkpoints).await
     }
 
+    /// Makes a call anew in place of one that failed. One that came back has happened, so this one is
+    /// in doubt from the start, unless it may be repeated.
+    pub(crate) async fn anew(&mut self, ready: Ready, failed: &EffectId) -> Result<Next> {
+        let (is_new, returned) = self
+            .driver
+            .read(|state| {
+                let outcome = state.effect(failed).and_then(|known| known.outcome.as_ref());
+                let returned = outcome.is_some_and(|outcome| outcome.extra.contains_key(RETURNED));
+                (state.effect(&ready.effect.id).is_none(), returned)
+            })
+            .await;
+        if is_new && returned && ready.effect.policy != InDoubtPolicy::ReplaySafe {
+            let error = Some("it came back before, and what it gave back could not be taken".to_owned());
+            let outcome = EffectOutcome::new(ready.effect.id.clone(), OutcomeStatus::InDoubt, None);
+            let records = vec![self.driver.intent(&ready.effect, 1).into(), EffectOutcome { error, ..outcome }.into()];
+            self.driver.commit(records).await?;
+        }
+        self.next(ready).await
+    }
+
     /// What is to be done with a call now, by what is on record for it.
     pub(crate) async fn next(&mut self, ready: Ready) -> Result<Next> {
         if let Some(wait) = self.driver.wait_of(&ready.effect.id).await {
@@ -196,7 +219,8 @@ impl Ready {
 
     /// The call as it was made: middleware or a person may have changed the arguments.
     pub(crate) fn made_with(mut self, arguments: Option<Json>) -> Self {
-        if let Some(arguments) = arguments {
+        // What is never stored is not on record either: the call has it, or nobody has.
+        if let Some(arguments) = arguments.filter(|arguments| !is_redacted(arguments)) {
             self.call.arguments = arguments.clone();
             self.effect.arguments = Some(arguments);
         }

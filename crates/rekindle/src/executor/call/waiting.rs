@@ -70,17 +70,21 @@ impl Caller<'_> {
     }
 
     /// The end of the wait and the intent are committed together.
-    async fn approved(&mut self, ready: Ready, arguments: Option<Json>, closed: Record) -> Result<Next> {
-        let made = arguments.unwrap_or_else(|| ready.call.arguments.clone());
+    async fn approved(&mut self, mut ready: Ready, arguments: Option<Json>, closed: Record) -> Result<Next> {
+        let shown = arguments.filter(|arguments| !is_redacted(arguments));
+        let made = shown.unwrap_or_else(|| ready.call.arguments.clone());
+        if is_redacted(&made) {
+            ready.effect.alongside.push(closed);
+            return self.make(ready).await;
+        }
         if let Err(faults) = ready.entry.schema.faults(&made) {
             let text = format!("the approved arguments do not fit: {faults}");
             let result = ToolResult::failed(&ready.call, &text);
             return self.settle(&ready, result, vec![closed]).await;
         }
-        let mut ready = match made == ready.call.arguments {
-            true => ready,
-            false => ready.made_with(Some(made)),
-        };
+        if made != ready.call.arguments {
+            ready = ready.made_with(Some(made));
+        }
         ready.effect.alongside.push(closed);
         ready.approval = None;
         self.make(ready).await

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use rekindle_core::record::InDoubtPolicy;
 use rekindle_core::{EffectId, Json, Result};
 
 use super::agent_node::NodeLoop;
@@ -12,10 +13,18 @@ use super::run::{VisitEnd, record};
 use super::state::Strand;
 use super::visit::Visit;
 use crate::driver::{Driver, Performed};
-use crate::executor::call::{Caller, Ended, Next, Ready};
+use crate::executor::call::{Caller, Ended, Entry, Next, Ready};
+use crate::executor::reference::Template;
+use crate::memory::is_redacted;
 use crate::message::{ToolCall, ToolResult};
 
 impl<'a> Visit<'a> {
+    /// Whether the start of the visit is recorded together with its end.
+    pub(super) fn rides(&self) -> bool {
+        let policy = |entry: &Entry| entry.tool.options().policy();
+        matches!(&self.node.work, Prepared::Call { entry, .. } if policy(entry) == InDoubtPolicy::ReplaySafe)
+    }
+
     pub(super) fn is_risky(&self) -> bool {
         let tool = match &self.node.work {
             Prepared::Call { entry, .. } => entry.tool.options().risky,
@@ -59,7 +68,10 @@ impl<'a> Visit<'a> {
                 let result = ToolResult::failed(&ready.call, &why);
                 caller.settle(&ready, result, Vec::new()).await?
             }
-            None => caller.next(ready.clone()).await?,
+            None => match self.at.failures.checked_sub(1) {
+                Some(before) => caller.anew(ready.clone(), &self.effect(before)?).await?,
+                None => caller.next(ready.clone()).await?,
+            },
         };
         loop {
             let made = match next {
@@ -91,12 +103,15 @@ impl<'a> Visit<'a> {
         let id = self.effect(self.at.failures)?;
         let intent = driver.read(|state| state.effect(&id).map(|known| known.intent.clone())).await;
         let (given, hash, fault) = match intent {
-            Some(intent) => (intent.arguments.unwrap_or_else(Json::null), intent.arguments_hash, None),
+            Some(intent) => {
+                let known = intent.arguments.unwrap_or_else(Json::null);
+                (self.refilled(driver, arguments, known, intent.arguments_hash).await, intent.arguments_hash, None)
+            }
             None => {
                 let view = self.node.memory(&self.strand);
                 match driver.read(|state| self.node.fill(arguments, &view, state)).await.map(Json::from) {
                     Ok(given) => {
-                        let (hash, faults) = (crate::wait::digest(&given)?, entry.schema.faults(&given));
+                        let (hash, faults) = (driver.argument_hash(&given), entry.schema.faults(&given));
                         let name = &entry.tool.spec().name;
                         (given, hash, faults.err().map(|faults| format!("the arguments do not fit `{name}`: {faults}")))
                     }
@@ -116,6 +131,17 @@ impl<'a> Visit<'a> {
             ready.effect.retries = retry.retries();
         }
         Ok((ready, fault.filter(|_| !waits)))
+    }
+
+    /// The arguments a call was begun with. What is never stored is looked up again, if nothing else
+    /// has changed since.
+    async fn refilled(&self, driver: &Driver, template: &Template, known: Json, hash: rekindle_core::Hash) -> Json {
+        if !is_redacted(&known) {
+            return known;
+        }
+        let view = self.node.memory(&self.strand);
+        let again = driver.read(|state| self.node.fill(template, &view, state)).await.ok().map(Json::from);
+        again.filter(|arguments| driver.argument_hash(arguments) == hash).unwrap_or(known)
     }
 
     /// The first try at the visit, if it had the same arguments: the two share a key, so that whoever

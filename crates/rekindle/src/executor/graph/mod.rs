@@ -250,6 +250,27 @@ impl Inner {
         }
     }
 
+    /// A call that may have happened must not be forgotten because its node does something else now.
+    fn check_open_call(&self, state: &State, strand: &Strand, node: &Node) -> Result<()> {
+        let step = strand.step.to_string();
+        let mut open = state.open_effects().filter(|open| {
+            let of_visit = open.intent.step.as_deref() == Some(step.as_str());
+            of_visit && open.intent.effect.as_str().starts_with(&format!("n{step}."))
+        });
+        let calls = |name: &str| matches!(&node.work, Prepared::Call { entry, .. } if entry.tool.spec().name == name);
+        match open.find(|open| strand.phase == Phase::Running && !calls(&open.intent.name)) {
+            None => Ok(()),
+            Some(open) => {
+                let (id, tool) = (&node.spec.id, &open.intent.name);
+                let message =
+                    format!("node `{id}` does not call `{tool}` any more, and nobody knows whether it happened");
+                let hint =
+                    format!("bring the work of the node back, or settle effect `{}` by hand", open.intent.effect);
+                Err(Error::new(ErrorKind::Drift, message).hint(hint))
+            }
+        }
+    }
+
     /// The records a turn begins with.
     async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<()> {
         let text = messages.first().map(Message::text).unwrap_or_default();
@@ -275,7 +296,8 @@ impl Inner {
             records.push(RegisterSet::new(key, Json::from(value.clone())).into());
         }
         driver.begin_turn().await;
-        driver.commit(records).await
+        driver.stage_beginning(records).await?;
+        driver.commit_staged().await
     }
 
     /// When checkpoints are made in a run.
@@ -303,7 +325,8 @@ pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec
 fn loops(state: &State) -> Vec<Scope> {
     let keys =
         state.registers_under(NODE).filter_map(|(key, _)| key.as_str().strip_prefix(NODE)?.strip_suffix("/loop"));
-    keys.map(Scope::node).collect()
+    // An output may have any name.
+    keys.filter(|name| !name.contains("/output")).map(Scope::node).collect()
 }
 
 /// The number of the last visit.
@@ -369,6 +392,7 @@ impl Executor for Inner {
                 return Err(Error::new(ErrorKind::Drift, message)
                     .hint("bring the node back, or resume from a checkpoint before it"));
             };
+            self.check_open_call(state, &strand, node)?;
             if !matches!(strand.phase, Phase::Ready | Phase::Failed) {
                 continue;
             }
@@ -407,7 +431,7 @@ impl Executor for Inner {
         driver.begin_step();
         let config = self.config(driver);
         let most = if config.keep_clean_only { config.max_per_session.max(100) } else { config.max_per_session };
-        driver.know_marks(most).await?;
+        driver.know_marks(most).await;
         Run::load(self, driver, &config).await?.go().await
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rekindle_core::record::{CheckpointType, LogAppend, RegisterSet, RunOutcome};
-use rekindle_core::{Error, ErrorKind, Json, Record, Result, WaitId, WaitState};
+use rekindle_core::{Error, ErrorKind, Json, Record, Result};
 
 use super::Inner;
 use super::agent_node::scope_name;
@@ -44,8 +44,6 @@ pub(super) struct Run<'a> {
     /// Strands that wait for somebody, and for what.
     waiting: BTreeSet<String>,
     waits_for: Option<String>,
-    /// Waits whose decision strands were told of.
-    woken: HashSet<WaitId>,
     /// Visits since it was last looked how many marks there are.
     since_look: u64,
     visited: u64,
@@ -68,7 +66,6 @@ impl<'a> Run<'a> {
             failed: HashSet::new(),
             waiting: BTreeSet::new(),
             waits_for: None,
-            woken: HashSet::new(),
             since_look: 0,
             visited: 0,
             halted: false,
@@ -92,7 +89,9 @@ impl<'a> Run<'a> {
                 jobs.attend(self.ended(strand, ended)).await;
                 continue;
             }
-            if let Some(error) = self.failure {
+            if let Some(error) = self.failure.take() {
+                let told = self.summary(Some(error.message().to_owned())).await?;
+                self.driver.tell(told).await;
                 return Err(error);
             }
             if let Some((stop, reason)) = stop.or(self.driver.proceed().await?) {
@@ -146,20 +145,12 @@ impl<'a> Run<'a> {
 
     /// Lets strands go on whose waits were decided while others ran. Whether there are any.
     async fn wake(&mut self) -> Result<bool> {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() || !self.driver.wake().await? {
             return Ok(false);
         }
-        let waits: Vec<WaitState> = self.driver.read(|state| state.waits().cloned().collect()).await;
-        let mut woken = false;
-        for wait in waits {
-            let decided = self.driver.verdict(&wait)?.is_some();
-            woken |= decided && self.woken.insert(wait.opened.wait);
-        }
-        if woken {
-            self.waiting.clear();
-            self.waits_for = None;
-        }
-        Ok(woken)
+        self.waiting.clear();
+        self.waits_for = None;
+        Ok(true)
     }
 
     /// Where all strands of a split have arrived, they become one again.
@@ -252,7 +243,12 @@ impl<'a> Run<'a> {
     /// Stages what says that a node has begun; committed with the first thing it does.
     async fn record_start(&mut self, visit: &Visit<'a>, visits: &str) -> Result<()> {
         let count = RegisterSet::new(register(visits)?, Json::of(&visit.visit)?).into();
-        self.driver.reserve(Spent { iterations: 1, ..Spent::default() }).await;
+        let spent = Spent { iterations: 1, ..Spent::default() };
+        match visit.rides() {
+            // Recorded with its outcome: until then there is nothing on record that could be resumed.
+            true => self.driver.reserve(spent).await,
+            false => self.driver.spend(spent).await,
+        }
         self.driver.stage(vec![self.at.record()?, visit.at.record(&visit.strand)?, count]).await?;
         self.strands.insert(visit.strand.clone(), visit.at.clone());
         let marked = match self.config.smartly() {
@@ -300,6 +296,10 @@ impl<'a> Run<'a> {
 
     /// A visit has ended: where its strand stands now.
     async fn note(&mut self, strand: &str) -> Result<()> {
+        if !self.driver.options().pending_writes {
+            // Otherwise it is on record already.
+            self.driver.commit_staged().await?;
+        }
         self.reload().await?;
         self.visited += 1;
         if self.strands.get(strand).is_some_and(|strand| strand.phase == Phase::Failed) {
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         self.since_look += 1;
         if self.config.max_per_session > 0 && self.since_look >= self.config.prune_after_node_count.max(1) {
             self.since_look = 0;
-            self.driver.drop_surplus(self.config.max_per_session).await?;
+            self.driver.drop_surplus(self.config.max_per_session).await;
         }
         Ok(())
     }
@@ -336,17 +336,14 @@ impl<'a> Run<'a> {
                 return Ok(None);
             }
             self.driver.remind().await?;
+            let what = match self.what_failed() {
+                Some(failed) => format!("{what}; meanwhile {failed}"),
+                None => what,
+            };
             let value = Some(self.summary(Some(what.clone())).await?);
             return Ok(Some(End { value, ..End::new(RunOutcome::Waiting, what) }));
         }
-        let failed: Vec<String> = self
-            .strands
-            .values()
-            .filter(|strand| strand.phase == Phase::Failed)
-            .map(|strand| format!("node `{}` failed: {}", strand.node, strand.error.as_deref().unwrap_or_default()))
-            .collect();
-        if !failed.is_empty() {
-            let error = failed.join("; ");
+        if let Some(error) = self.what_failed() {
             let value = Some(self.summary(Some(error.clone())).await?);
             return Ok(Some(End { value, ..End::new(RunOutcome::Failed, error) }));
         }
@@ -357,6 +354,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The nodes that failed, and why.
+    fn what_failed(&self) -> Option<String> {
+        let failed = self.strands.values().filter(|strand| strand.phase == Phase::Failed);
+        let failed: Vec<String> = failed
+            .map(|strand| format!("node `{}` failed: {}", strand.node, strand.error.as_deref().unwrap_or_default()))
+            .collect();
+        (!failed.is_empty()).then(|| failed.join("; "))
+    }
+
     async fn finish(&mut self) -> Result<End> {
         let value = Some(self.summary(None).await?);
         // What nobody waits for any more is closed.
@@ -364,7 +370,7 @@ impl<'a> Run<'a> {
         self.driver.stage(waits).await?;
         self.driver.stage(vec![GraphRegister { done: true, ..self.at.clone() }.record()?]).await?;
         if self.config.keep_clean_only {
-            self.driver.drop_unclean().await?;
+            self.driver.drop_unclean().await;
         }
         let last = self.strands.get(ROOT).map(|root| root.node.clone());
         let checkpoint = NewCheckpoint {

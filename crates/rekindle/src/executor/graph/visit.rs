@@ -94,7 +94,6 @@ impl Visit<'_> {
     pub(super) async fn failed(&self, driver: &Driver, ended: Ended, retries: u64) -> Result<Recorded> {
         let error = shortened(ended.result.content.decode::<String>().unwrap_or_default());
         driver.record_spent().await;
-        driver.mark_unclean().await;
         let holds = driver.read(|state| {
             let facts = VisitFacts { view: &self.memory(), state, writes: &[], result: None, parsed: OnceCell::new() };
             !self.node.edges_that_hold(&facts).is_empty()
@@ -147,6 +146,7 @@ impl Visit<'_> {
         };
         records.extend(self.advance(&onward)?);
         records.extend(self.metrics(driver, retries, u64::from(error.is_some())).await?);
+        let failed = error.is_some();
         let bytes: usize = writes.iter().map(|(_, value)| value.as_str().len()).sum();
         let visited = Visited {
             step: self.at.step,
@@ -160,7 +160,11 @@ impl Visit<'_> {
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
         let value = Json::of(&visited)?;
-        let checkpoints = self.marks(next, took, bytes + value.as_str().len());
+        let mut checkpoints = self.marks(next, took, bytes + value.as_str().len());
+        if failed {
+            // By the edge for it the graph goes on, and from here on nothing is clean.
+            checkpoints.iter_mut().for_each(|mark| mark.trigger = CheckpointTrigger::Error);
+        }
         Ok(Recorded { records, checkpoints, ..value.into() })
     }
 

@@ -251,7 +251,8 @@ impl Inner {
             }
         }
         driver.begin_turn().await;
-        driver.commit(records).await?;
+        driver.stage_beginning(records).await?;
+        driver.commit_staged().await?;
         Ok(at)
     }
 }

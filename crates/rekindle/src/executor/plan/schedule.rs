@@ -18,7 +18,7 @@ use crate::driver::{Driver, End, NewCheckpoint, OnWait, Performed, Spent, Stop};
 use crate::executor::call::{Caller, Made, Next, Ready};
 use crate::executor::crew::Crew;
 use crate::executor::reference::{Reference, walk};
-use crate::memory::MemoryView;
+use crate::memory::{MemoryView, is_redacted};
 use crate::message::{ToolCall, ToolResult};
 
 /// One run of a plan.
@@ -108,7 +108,9 @@ impl<'a> Schedule<'a> {
                 }
                 continue;
             }
-            if let Some(error) = self.failure {
+            if let Some(error) = self.failure.take() {
+                let told = self.summary(Some(error.message().to_owned())).await?;
+                self.driver.tell(told).await;
                 return Err(error);
             }
             if let Some((stop, reason)) = stop.or(self.driver.proceed().await?) {
@@ -185,8 +187,19 @@ impl<'a> Schedule<'a> {
         }
         // What was begun is paid for, so it goes on even if nothing is left.
         self.driver.check_budgets().await?;
-        self.driver.reserve(Spent { iterations: 1, tool_calls: 1, ..Spent::default() }).await;
-        self.caller.next(ready).await
+        let spent = Spent { iterations: 1, tool_calls: 1, ..Spent::default() };
+        match ready.effect.policy {
+            // Recorded with its outcome: until then there is nothing on record that could be resumed.
+            InDoubtPolicy::ReplaySafe => self.driver.reserve(spent).await,
+            _ => self.driver.spend(spent).await,
+        }
+        match self.known[number].failures.checked_sub(1) {
+            Some(before) => {
+                let failed = effect(self.at.turn, &self.plan.steps[number].spec.id, before)?;
+                self.caller.anew(ready, &failed).await
+            }
+            None => self.caller.next(ready).await,
+        }
     }
 
     /// The call of a step, and what is wrong with its arguments. One that was begun goes on with the
@@ -196,10 +209,13 @@ impl<'a> Schedule<'a> {
         let id = effect(self.at.turn, &step.spec.id, self.known[number].failures)?;
         let intent = self.driver.read(|state| state.effect(&id).map(|known| known.intent.clone())).await;
         let (arguments, hash, fault) = match intent {
-            Some(intent) => (intent.arguments.unwrap_or_else(Json::null), intent.arguments_hash, None),
+            Some(intent) => {
+                let known = intent.arguments.unwrap_or_else(Json::null);
+                (self.refilled(number, known, intent.arguments_hash).await, intent.arguments_hash, None)
+            }
             None => match self.arguments(number).await {
                 Ok(arguments) => {
-                    let (hash, faults) = (crate::wait::digest(&arguments)?, step.entry.schema.faults(&arguments));
+                    let (hash, faults) = (self.driver.argument_hash(&arguments), step.entry.schema.faults(&arguments));
                     let misfit =
                         |faults| format!("the parameters do not fit the tool `{}`: {faults}", step.spec.action);
                     (arguments, hash, faults.err().map(misfit))
@@ -219,6 +235,16 @@ impl<'a> Schedule<'a> {
             ready.effect.retries = retry.retries();
         }
         Ok((ready, fault))
+    }
+
+    /// The arguments a call was begun with. What is never stored is looked up again, if nothing else
+    /// has changed since.
+    async fn refilled(&mut self, number: usize, known: Json, hash: rekindle_core::Hash) -> Json {
+        if !is_redacted(&known) {
+            return known;
+        }
+        let again = self.arguments(number).await.ok();
+        again.filter(|arguments| self.driver.argument_hash(arguments) == hash).unwrap_or(known)
     }
 
     /// The first try at a step, if it had the same arguments: the two share a key, so that whoever
@@ -367,6 +393,10 @@ impl<'a> Schedule<'a> {
     /// Nothing is under way: the plan waits, or it has come to its end.
     async fn rest(&mut self) -> Result<Option<End>> {
         let Some(what) = self.waits_for.take().filter(|_| !self.halted) else { return self.finish().await.map(Some) };
+        if self.driver.wake().await? {
+            self.queue.append(&mut self.waiting);
+            return Ok(None);
+        }
         if self.driver.options().on_wait == OnWait::Hold {
             self.driver.hold().await?;
             self.queue.append(&mut self.waiting);
