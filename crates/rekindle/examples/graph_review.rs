@@ -6,7 +6,7 @@
 //! ```
 #![allow(clippy::print_stdout)]
 
-use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, GraphResult, Merge, NodeSpec, Work};
+use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, GraphResult, Merge, NodeSpec};
 use rekindle::operations::{Answer, answer, show};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::{Agent, Engine, Error, Result, RunOutcome};
@@ -30,20 +30,14 @@ fn writer() -> Result<Agent> {
 
 fn review() -> Result<Graph> {
     // It remembers what it wrote before and what was said about it.
-    let write = Work::Agent {
-        agent: "writer".into(),
-        prompt: "Write about ${memory.topic}. Mind these notes: ${memory.notes}".into(),
-        continues: true,
-    };
+    let prompt = "Write about ${memory.topic}. Mind these notes: ${memory.notes}";
+    let write = NodeSpec::agent("write", "writer", prompt).continues();
     let checker = |id: &str| {
         NodeSpec::function(id).with("text", "${memory.text}").reads(["text"]).save("notes", "/notes").save(id, "/ok")
     };
     // What must be agreed to, and what exactly: `shows` is part of the answer's digest.
-    let agree: NodeSpec = rekindle::Json::from(json!({
-        "id": "agree", "kind": "wait", "wait": "approval", "prompt": "May this be published?",
-        "shows": { "text": "${memory.text}" }, "reads": ["text"],
-    }))
-    .decode()?;
+    let shows = json!({ "text": "${memory.text}" });
+    let agree = NodeSpec::approval("agree", "May this be published?", shows).reads(["text"]);
     Graph::builder("review")
         .inputs(["topic"])
         .memory("notes", json!([]))
@@ -53,7 +47,7 @@ fn review() -> Result<Graph> {
         })
         .function("facts", async |_, draft: Draft| Ok(check(&draft.text, "1850", "1850 is not when it was lit")))
         .function("publish", async |_, draft: Draft| Ok(format!("published: {}", draft.text)))
-        .node(NodeSpec::new("write", write).reads(["topic", "notes"]).save("text", "").fan_out("judge"))
+        .node(write.reads(["topic", "notes"]).save("text", "").fan_out("judge"))
         .node(checker("grammar"))
         .node(checker("facts"))
         .node(NodeSpec::router("judge").merge("notes", Merge::Append).max_visits(3))
