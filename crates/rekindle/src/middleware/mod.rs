@@ -151,8 +151,10 @@ struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     states: Vec<MiddlewareState>,
-    /// What the registers begin with.
+    /// What the registers begin with,
     prefix: String,
+    /// and those of state that lasts as long as the session.
+    lasting: String,
     /// State on record of middleware that is not there any more, kept as it is.
     pub(crate) unknown: Vec<String>,
 }
@@ -163,12 +165,16 @@ impl Stack {
         middleware: &[std::sync::Arc<dyn Middleware>],
         state: &State,
         place: &crate::executor::agent::Scope,
+        agent: &str,
     ) -> Result<Self> {
         let prefix = place.name(PREFIX);
+        // Inside a node, what belongs to the session belongs to its agent.
+        let lasting = if prefix == PREFIX { prefix.clone() } else { format!("agent/{agent}/{PREFIX}") };
         let mut states = Vec::new();
         for layer in middleware {
             let spec = layer.state();
-            let stored = state.register(&format!("{prefix}{}", layer.name()));
+            let of = if spec.scope == Scope::Session { &lasting } else { &prefix };
+            let stored = state.register(&format!("{of}{}", layer.name()));
             let stored: Option<Stored> = stored.map(Json::decode).transpose()?;
             // The state of a run ends with it.
             let value = match stored.filter(|_| spec.persistent && spec.scope != Scope::Run) {
@@ -191,7 +197,7 @@ impl Stack {
         let known = |name: &str| middleware.iter().any(|layer| layer.name() == name);
         let registers = state.registers().filter_map(|(key, _)| key.as_str().strip_prefix(&prefix));
         let unknown = registers.filter(|name| !known(name)).map(str::to_owned).collect();
-        Ok(Self { states, prefix, unknown })
+        Ok(Self { states, prefix, lasting, unknown })
     }
 
     /// The state of the layer with that number.
@@ -216,7 +222,8 @@ impl Stack {
             if !std::mem::take(&mut state.changed) || !spec.persistent {
                 continue;
             }
-            let key = register(&format!("{}{}", self.prefix, layer.name()))?;
+            let of = if spec.scope == Scope::Session { &self.lasting } else { &self.prefix };
+            let key = register(&format!("{of}{}", layer.name()))?;
             records.push(match &state.value {
                 Some(value) => {
                     let stored = Stored { version: spec.version, scope: spec.scope, value: value.clone() };

@@ -169,14 +169,9 @@ impl Agent {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Runs its loop inside a node of a graph: begins turn `turn` with `prompt`, or goes on with it.
-    pub(crate) async fn run_in(&self, driver: &Driver, place: Place, turn: u64, prompt: String) -> Result<End> {
-        let mut running = Turn::load(&self.inner, driver, place).await?;
-        match running.at.turn < turn {
-            true => running.begin(vec![Message::user(prompt)]).await?,
-            false => running.recover().await?,
-        }
-        running.go().await
+    /// Its loop inside a node of a graph.
+    pub(crate) async fn enter<'a>(&'a self, driver: &'a Driver, place: Place) -> Result<NodeTurn<'a>> {
+        Turn::load(&self.inner, driver, place).await.map(NodeTurn)
     }
 
     /// It as an executor, for [`crate::operations::resume`] and workers.
@@ -187,6 +182,20 @@ impl Agent {
     /// The messages of a session, decoded.
     pub fn messages(state: &State) -> Result<Vec<Message>> {
         state.log(&state::messages()).iter().map(Message::from_json).collect()
+    }
+}
+
+/// The loop of an agent inside a node of a graph.
+pub(crate) struct NodeTurn<'a>(Turn<'a>);
+
+impl NodeTurn<'_> {
+    /// Begins turn `turn` with `prompt`, or goes on with it.
+    pub(crate) async fn run(&mut self, turn: u64, prompt: String) -> Result<End> {
+        match self.0.at.turn < turn {
+            true => self.0.begin(vec![Message::user(prompt)]).await?,
+            false => self.0.recover().await?,
+        }
+        self.0.go().await
     }
 }
 

@@ -65,7 +65,7 @@ impl<'a> Turn<'a> {
                 at: LoopState::load_in(state, &scope)?,
                 groups: decode(GROUPS).map(Json::decode).transpose()?.unwrap_or_default(),
                 breaker: Breaker::load(state, &scope)?,
-                stack: Stack::load(&agent.middleware, state, &scope)?,
+                stack: Stack::load(&agent.middleware, state, &scope, &agent.name)?,
                 index: HistoryIndex::default(),
                 summary: decode(SUMMARY).map(Json::decode).transpose()?,
                 cursor: decode(CURSOR).map(Json::decode).transpose()?,

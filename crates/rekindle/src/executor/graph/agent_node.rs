@@ -75,14 +75,15 @@ impl NodeLoop<'_, '_> {
                 Err(why) => return self.fail(driver, &why).await,
             },
         };
+        let place = Place {
+            scope: scope.clone(),
+            memory: self.visit.node.memory(&self.visit.strand).under(outputs.clone()),
+            checkpoints: self.visit.config.iterations(),
+            node: Some(self.visit.node.spec.id.clone()),
+        };
+        let mut running = self.agent.enter(driver, place).await?;
         loop {
-            let place = Place {
-                scope: scope.clone(),
-                memory: self.visit.node.memory(&self.visit.strand).under(outputs.clone()),
-                checkpoints: self.visit.config.iterations(),
-                node: Some(self.visit.node.spec.id.clone()),
-            };
-            let end = match self.agent.run_in(driver, place, turn, prompt).await {
+            let end = match running.run(turn, prompt).await {
                 Ok(end) => end,
                 Err(error) if fails_the_node(error.kind()) => return self.fail(driver, error.message()).await,
                 Err(error) => return Err(error),
