@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
-    CheckpointTrigger, CheckpointType, Durability, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome,
-    WaitOpened,
+    CheckpointTrigger, Durability, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome, WaitOpened,
 };
 use rekindle_core::{
     BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, SessionKey, State,
@@ -279,9 +278,10 @@ impl Driver {
             _ => RunOutcome::Failed,
         };
         self.mark_unclean().await;
+        let (kind, step) = self.read(crate::executor::by_name::moment).await;
         let checkpoint = NewCheckpoint {
             trigger: CheckpointTrigger::Error,
-            ..NewCheckpoint::auto(CheckpointType::Iteration, 0, shortened(error.message().to_owned()))
+            ..NewCheckpoint::auto(kind, step, shortened(error.message().to_owned()))
         };
         self.stage_checkpoint(checkpoint).await?;
         Ok(End::new(outcome, error.message()))

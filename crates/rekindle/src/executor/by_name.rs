@@ -1,6 +1,7 @@
 //! What is known of the engine's own executors from the state alone, by the name a session
 //! remembers them under: for operations, which have no executor at hand.
 
+use rekindle_core::record::CheckpointType;
 use rekindle_core::{EffectId, Journal, Json, Record, Result, State};
 
 use super::{agent, flow, graph, plan};
@@ -47,6 +48,16 @@ pub(crate) fn step(state: &State) -> Option<u64> {
         Some(graph::KIND) => graph::step(state),
         _ => None,
     }
+}
+
+/// What kind of moment the session stands at, and the number of its step.
+pub(crate) fn moment(state: &State) -> (CheckpointType, u64) {
+    let kind = match name(state) {
+        Some(plan::KIND) => CheckpointType::Step,
+        Some(graph::KIND) => CheckpointType::NodeStart,
+        _ => CheckpointType::Iteration,
+    };
+    (kind, step(state).unwrap_or_default())
 }
 
 /// The loop of an agent that made an effect, if one did.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::node::{layer, layers};
 use super::spec::Merge;
+use super::visit::unharmed;
 use crate::driver::{MEMORY, register};
 
 /// A function that makes one value of several: what was there before, and what was written, in
@@ -71,7 +72,8 @@ impl Join<'_> {
                     return Err(Error::invalid(format!("the reducer `{name}` is not registered")));
                 };
                 let values: Vec<Value> = values.iter().map(|(_, value)| value.to_value()).collect::<Result<_>>()?;
-                let merged = (reducer.0)(before(state, parent, key)?.as_ref(), &values);
+                let before = before(state, parent, key)?;
+                let merged = unharmed(&format!("the reducer `{name}`"), || (reducer.0)(before.as_ref(), &values))?;
                 merged.map(Json::from).map_err(|error| {
                     let message = format!("the reducer `{name}` failed on memory key `{key}` at node `{}`", self.node);
                     Error::new(ErrorKind::StepFailed, message).because(error)

@@ -115,6 +115,7 @@ fn none(strands: &usize) -> bool {
 
 /// A node that was completed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Visited {
     /// The number of the visit in the session, from 1.
     pub step: u64,
@@ -153,6 +154,7 @@ pub(crate) struct NodeMetrics {
 
 /// What went wrong on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct GraphMetrics {
     /// How often calls were tried again.
     pub total_retries: u64,

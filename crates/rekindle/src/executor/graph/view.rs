@@ -17,6 +17,7 @@ use crate::message::Message;
 
 /// Where a graph stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct GraphState {
     /// The lines of execution; one unless it fanned out.
     pub strands: Vec<StrandView>,
@@ -38,6 +39,7 @@ pub struct GraphState {
 
 /// One line of execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct StrandView {
     /// Its name; `0` is the first.
     pub strand: String,
@@ -56,6 +58,7 @@ pub struct StrandView {
 /// What a line of execution does at its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StrandStatus {
     /// The node is next.
     Next,
@@ -190,6 +193,7 @@ fn conversations(state: &State, at: &GraphRegister) -> Result<BTreeMap<String, V
 
 /// What one run of a graph did, in short: the `value` of its [`RunReport`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct GraphSummary {
     /// Whether it came to its end.
     pub success: bool,
@@ -206,6 +210,7 @@ pub struct GraphSummary {
 
 /// What came of a run of a graph.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct GraphResult {
     /// Whether it came to its end.
     pub success: bool,

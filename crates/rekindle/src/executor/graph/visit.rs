@@ -14,7 +14,7 @@ use super::config::CheckpointConfig;
 use super::node::{GraphMemory, Node, Prepared};
 use super::spec::EdgeSpec;
 use super::state::{NodeMetrics, Phase, Strand, Visited, path};
-use crate::driver::{Driver, NewCheckpoint, Recorded, register, shortened};
+use crate::driver::{Driver, NewCheckpoint, Recorded, panic_text, register, shortened};
 use crate::executor::call::{Ended, Ready, Shape};
 use crate::memory::MemoryView;
 
@@ -174,7 +174,8 @@ impl Visit<'_> {
             return Ok(Onward::End);
         }
         if let Prepared::Route { choose: Some(choose) } = &self.node.work {
-            let named = (choose.0)(&GraphMemory { view: facts.view, state: facts.state });
+            let memory = GraphMemory { view: facts.view, state: facts.state };
+            let named = unharmed(&format!("router `{}`", self.node.spec.id), || (choose.0)(&memory))?;
             return match self.node.edges.iter().any(|edge| edge.to == named) {
                 true => Ok(Onward::To(named)),
                 false => Err(Error::new(
@@ -299,6 +300,12 @@ impl Visit<'_> {
         let node = Some(self.node.spec.id.clone());
         NewCheckpoint { node, passing: true, ..NewCheckpoint::auto(kind, self.at.step, description) }
     }
+}
+
+/// What a function of the program says; if it panics, that is an error like any other.
+pub(super) fn unharmed<T>(who: &str, function: impl FnOnce() -> T) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(function))
+        .map_err(|panic| Error::new(ErrorKind::StepFailed, format!("{who} panicked: {}", panic_text(panic.as_ref()))))
 }
 
 static NULL: std::sync::LazyLock<Json> = std::sync::LazyLock::new(Json::null);

@@ -49,6 +49,7 @@ pub(crate) struct PlanRegister {
 
 /// What went wrong last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LastError {
     /// The step that failed.
     pub step: String,
@@ -61,6 +62,7 @@ pub struct LastError {
 /// How far a step is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StepStatus {
     /// It waits for its dependencies, or for its turn.
     #[default]
@@ -111,6 +113,7 @@ fn is_zero(failures: &u32) -> bool {
 
 /// What a completed step gave back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StepResult {
     /// The step.
     pub step_id: String,

@@ -12,6 +12,7 @@ use crate::driver::{MEMORY, RunReport};
 
 /// How far a plan is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PlanState {
     /// The request.
     pub query: String,
@@ -27,6 +28,7 @@ pub struct PlanState {
 
 /// How far a step is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct StepView {
     /// The step.
     pub id: String,
@@ -54,6 +56,7 @@ impl PlanState {
 
 /// What one run of a plan did, in short: the `value` of its [`RunReport`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PlanSummary {
     /// Whether all required steps are completed.
     pub success: bool,
@@ -72,6 +75,7 @@ pub struct PlanSummary {
 
 /// What came of a run of a plan.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PlanResult {
     /// Whether all required steps are completed.
     pub success: bool,
