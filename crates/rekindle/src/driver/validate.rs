@@ -2,6 +2,8 @@
 
 use rekindle_core::{Error, ErrorKind, Position, Result, SessionKey, State, Status};
 
+use crate::executor::by_name;
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
@@ -50,12 +52,13 @@ fn nothing(message: &str) -> Error {
 
 fn unfinished(session: &SessionKey, state: &State, status: Status) -> Error {
     let run = state.run().map(|run| run.started.run.to_string()).unwrap_or_default();
-    let step = crate::executor::by_name::step(state).map_or_else(|| "?".to_owned(), |step| step.to_string());
+    let step = by_name::step(state).map_or_else(|| "?".to_owned(), |step| step.to_string());
     let message = format!("run {run} of session `{session}` is {status} at step {step}, and new input was given");
-    Error::new(ErrorKind::Unfinished, message).hint(format!(
-        "to go on: resume `{session}` without a message; to give it up: cancel `{session}`; \
-         to have the message read when the turn ends: send it to the inbox of `{session}`"
-    ))
+    let go_on = format!("to go on: resume `{session}` without a message; to give it up: cancel `{session}`");
+    Error::new(ErrorKind::Unfinished, message).hint(match by_name::reads_messages(state) {
+        true => format!("{go_on}; to have the message read when the turn ends: send it to the inbox of `{session}`"),
+        false => go_on,
+    })
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! remembers them under: for operations, which have no executor at hand.
 
 use rekindle_core::record::CheckpointType;
-use rekindle_core::{EffectId, Journal, Json, Record, Result, State};
+use rekindle_core::{EffectId, Journal, Json, LogName, Record, Result, State};
 
 use super::{agent, flow, graph, plan};
+use crate::message::Message;
 
 fn name(state: &State) -> Option<&str> {
     state.run().map(|run| run.started.executor.as_str())
@@ -19,6 +20,12 @@ pub(crate) fn is_mid_turn(state: &State) -> bool {
         Some(graph::KIND) => graph::is_mid_turn(state),
         _ => false,
     }
+}
+
+/// Whether what drives the session reads messages. Plans, graphs and flows begin with an input and
+/// read none after it.
+pub(crate) fn reads_messages(state: &State) -> bool {
+    !matches!(name(state), Some(flow::KIND | plan::KIND | graph::KIND))
 }
 
 /// The records that give up an unfinished turn.
@@ -38,6 +45,16 @@ pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
     flow::check_register(key, value)?;
     plan::check_register(key, value)?;
     graph::check_register(key, value)
+}
+
+/// An error if an executor could not read `item` in a log of its own. Other logs take anything.
+pub(crate) fn check_item(log: &LogName, item: &Json) -> Result<()> {
+    let log = log.as_str();
+    if log == agent::messages().as_str() || log.starts_with(agent::MESSAGES_OF) {
+        return Message::from_json(item).map(drop);
+    }
+    plan::state::check_item(log, item)?;
+    graph::state::check_item(log, item)
 }
 
 /// The number of the step the session stands at.

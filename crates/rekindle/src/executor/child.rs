@@ -11,7 +11,7 @@ use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome, Usage};
 use rekindle_core::{BranchId, Error, ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, State, Status};
 
 use super::Executor;
-use crate::driver::{BUDGET, Ledger, ResumeOptions, RunOptions, RunReport, start};
+use crate::driver::{BUDGET, Ledger, ResumeOptions, RunOptions, RunReport, SECRET, start};
 use crate::message::Message;
 use crate::session::Session;
 use crate::tool::{Retries, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
@@ -77,8 +77,10 @@ impl ChildTool {
             _ => {}
         }
         let mut input = if begun { Vec::new() } else { vec![self.work.input(arguments)?] };
+        let mut secrets = new_secrets(context, &state).await?;
         loop {
-            let report = self.run_once(context, session, std::mem::take(&mut input)).await?;
+            let (input, secrets) = (std::mem::take(&mut input), std::mem::take(&mut secrets));
+            let report = self.run_once(context, session, input, secrets).await?;
             let waits = report.outcome == RunOutcome::Waiting && context.holds() && !context.is_cancelled();
             if !waits || !self.answered(context, session, &report).await? {
                 return Ok(Some(report));
@@ -86,10 +88,19 @@ impl ChildTool {
         }
     }
 
-    async fn run_once(&self, context: &ToolContext, session: &Session, input: Vec<Message>) -> Result<RunReport> {
+    async fn run_once(
+        &self,
+        context: &ToolContext,
+        session: &Session,
+        input: Vec<Message>,
+        secrets: Vec<(String, String)>,
+    ) -> Result<RunReport> {
         // The run of a dead parent may still hold the child's lease for a moment.
-        let options = ResumeOptions::new(format!("parent {}", context.session()))
+        let mut options = ResumeOptions::new(format!("parent {}", context.session()))
             .patience(session.engine().lease().saturating_mul(2));
+        for (name, reference) in secrets {
+            options = options.secret(name, &reference)?;
+        }
         let (executor, run) = (self.work.executor(), self.work.options());
         let handle = start(session.engine(), session.key(), executor, input, run, options).await?;
         let run = handle.run().clone();
@@ -151,26 +162,46 @@ impl Tool for ChildTool {
             Err(error) if !is_final(error.kind()) => {
                 return Ok(ToolOutput::suspend(format!("child session `{}`: {error}", session.key())));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(charged(context, &session, error.into()).await),
         };
+        let failed = |why: String| charged(context, &session, ToolError::failed(why));
         let waits = |why: &str| ToolOutput::suspend(format!("child session `{}` {why}", session.key()));
         match report.as_ref().map(|report| (report.outcome, &report.reason)) {
             Some((RunOutcome::Waiting, _)) => Ok(waits("waits")),
             Some((RunOutcome::Paused, _)) => Ok(waits("is paused")),
-            Some((RunOutcome::Cancelled, _)) => Err(ToolError::failed("the child session was cancelled")),
-            Some((RunOutcome::Failed, why)) => Err(ToolError::failed(format!("the child session failed: {why}"))),
+            Some((RunOutcome::Cancelled, _)) => Err(failed("the child session was cancelled".to_owned()).await),
+            Some((RunOutcome::Failed, why)) => Err(failed(format!("the child session failed: {why}")).await),
             _ => {
                 let state = session.engine().journal().load(session.key(), None).await?.state;
-                Ok(ToolOutput::json(self.work.result(&state)?).and_used(used(&state)))
+                Ok(ToolOutput::json(self.work.result(&state)?).and_used(used(context, session.key(), &state).await))
             }
         }
     }
 }
 
-/// What the child used in all.
-fn used(state: &State) -> Usage {
-    let ledger = state.register(BUDGET).and_then(|json| json.decode::<Ledger>().ok()).unwrap_or_default();
-    ledger.session.usage()
+/// Where the secrets of the parent are, as far as the child does not know it.
+async fn new_secrets(context: &ToolContext, child: &State) -> Result<Vec<(String, String)>> {
+    let given = context.secret_references().await.into_iter();
+    let new = given.filter(|(name, reference)| child.register(&format!("{SECRET}{name}")) != Some(reference));
+    new.map(|(name, reference)| Ok((name, reference.decode()?))).collect()
+}
+
+/// The error of a child, with what the child used.
+async fn charged(context: &ToolContext, session: &Session, error: ToolError) -> ToolError {
+    match session.engine().journal().load(session.key(), None).await {
+        Ok(child) => error.and_used(used(context, session.key(), &child.state).await),
+        Err(_) => error,
+    }
+}
+
+/// What the child used in all, without what an earlier call that failed was charged for.
+async fn used(context: &ToolContext, key: &SessionKey, child: &State) -> Usage {
+    let ledger = child.register(BUDGET).and_then(|json| json.decode::<Ledger>().ok()).unwrap_or_default();
+    context.charged_for(key).await.iter().fold(ledger.session.usage(), |left, before| Usage {
+        input_tokens: left.input_tokens.saturating_sub(before.input_tokens),
+        output_tokens: left.output_tokens.saturating_sub(before.output_tokens),
+        cost_micros: left.cost_micros.saturating_sub(before.cost_micros),
+    })
 }
 
 /// Whether a child that failed so has failed for good.

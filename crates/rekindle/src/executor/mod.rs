@@ -10,6 +10,7 @@ pub(crate) mod duration;
 pub(crate) mod faults;
 pub mod flow;
 pub mod graph;
+pub(crate) mod nesting;
 pub mod plan;
 pub(crate) mod reference;
 

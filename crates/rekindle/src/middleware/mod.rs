@@ -195,7 +195,7 @@ impl Stack {
             states.push(MiddlewareState { value, changed: false });
         }
         let known = |name: &str| middleware.iter().any(|layer| layer.name() == name);
-        let registers = state.registers().filter_map(|(key, _)| key.as_str().strip_prefix(&prefix));
+        let registers = state.registers_under(&prefix).filter_map(|(key, _)| key.as_str().strip_prefix(&prefix));
         let unknown = registers.filter(|name| !known(name)).map(str::to_owned).collect();
         Ok(Self { states, prefix, lasting, unknown })
     }

@@ -187,12 +187,16 @@ fn splice(state: &State, log: LogName, index: usize, remove: usize, items: Vec<J
         };
         return Err(Error::invalid(message).hint("indices count from 0; inspect the session to see what it has"));
     }
-    if log == agent::messages() {
-        for item in &items {
-            Message::from_json(item).map_err(|error| {
-                Error::invalid("an item is not a message").because(error).hint("give it a `role` and `parts`")
-            })?;
-        }
-    }
+    items.iter().try_for_each(|item| check_item(&log, item))?;
     Ok(LogSplice::new(log, index as u64, remove as u64, items).into())
+}
+
+/// An error if the engine could not read `item` in a log of its own.
+fn check_item(log: &LogName, item: &Json) -> Result<()> {
+    by_name::check_item(log, item).map_err(|error| match *log == agent::messages() {
+        true => Error::invalid("an item is not a message").because(error).hint("give it a `role` and `parts`"),
+        false => Error::invalid(format!("the engine could not read that item in the log `{log}`"))
+            .because(error)
+            .hint("inspect the session and keep the shape the items of the log have"),
+    })
 }

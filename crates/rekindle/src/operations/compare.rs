@@ -222,14 +222,27 @@ fn counts(log: &LogName) -> bool {
     !log.as_str().starts_with("inbox/")
 }
 
+/// Takes the times out of what a plan keeps of a step, and a graph of a visit.
+fn drop_times(value: &mut Value) {
+    const STEP: [&str; 4] = ["step_id", "output", "completed_at", "duration_ms"];
+    const VISIT: [&str; 4] = ["step", "node", "visit", "duration_ms"];
+    let Some(fields) = value.as_object_mut() else { return };
+    let has = |names: [&str; 4]| names.iter().all(|name| fields.contains_key(*name));
+    if has(STEP) || has(VISIT) {
+        fields.remove("completed_at");
+        fields.remove("duration_ms");
+    }
+}
+
 /// Names the calls by the order in which they appear, whatever ids a provider gave them.
 #[derive(Default)]
 struct Names(HashMap<String, usize>);
 
 impl Names {
-    /// A message without ids; anything else as it is.
+    /// A message without ids, a step or a visit without times; anything else as it is.
     fn plain(&mut self, item: &Json) -> Result<Value> {
         let mut value = item.to_value()?;
+        drop_times(&mut value);
         let is_message = value.get("role").is_some() && value.get("parts").is_some_and(Value::is_array);
         let Some(message) = value.as_object_mut().filter(|_| is_message) else { return Ok(value) };
         message.remove("id");

@@ -1,6 +1,8 @@
 //! Telling a session to stop: pause, interrupt, cancel. Whoever runs it is told; if nobody does,
 //! it is done at once.
 
+use std::collections::BTreeSet;
+
 use rekindle_core::record::{Command, InboxCommand, RunEnded, RunOutcome};
 use rekindle_core::{
     Error, ErrorKind, OwnerId, Position, Record, Restored, Result, RunId, RunInfo, SessionKey, Status,
@@ -66,7 +68,8 @@ pub async fn interrupt(engine: &Engine, session: &SessionKey, options: &ControlO
 }
 
 /// Ends a run for good: its waits are closed, and no open call stays in the conversation. The
-/// session stays open to the next message.
+/// session stays open to the next message. What its open calls had begun in child sessions ends
+/// with it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -81,7 +84,44 @@ pub async fn interrupt(engine: &Engine, session: &SessionKey, options: &ControlO
 /// # Ok(()) }
 /// ```
 pub async fn cancel(engine: &Engine, session: &SessionKey, options: &ControlOptions) -> Result<Controlled> {
-    control(engine, session, Command::Cancel, options).await.map_err(|error| error.during("cancel").on(session))
+    let context = |error: Error| error.during("cancel").on(session);
+    // Looked up first: what is cancelled has no open calls any more.
+    let children = open_children(engine, session).await.map_err(context)?;
+    let done = control(engine, session, Command::Cancel, options).await.map_err(context)?;
+    // Whoever runs the session tells its children.
+    if !matches!(done, Controlled::Sent { .. }) {
+        cancel_all(engine, children, options).await.map_err(context)?;
+    }
+    Ok(done)
+}
+
+/// The sessions in which open calls of a session are carried out.
+async fn open_children(engine: &Engine, session: &SessionKey) -> Result<Vec<SessionKey>> {
+    let restored = engine.journal().load(session, None).await?;
+    Ok(restored.state.open_effects().filter_map(|effect| effect.intent.child.clone()).collect())
+}
+
+/// Cancels child sessions and theirs. What is not there, or is over, needs nothing.
+async fn cancel_all(engine: &Engine, mut sessions: Vec<SessionKey>, options: &ControlOptions) -> Result<()> {
+    let options = ControlOptions { only_run: None, ..options.clone() };
+    let mut seen = BTreeSet::new();
+    while let Some(session) = sessions.pop() {
+        if !seen.insert(session.clone()) {
+            continue;
+        }
+        let cancelled = match open_children(engine, &session).await {
+            Ok(children) => {
+                sessions.extend(children);
+                control(engine, &session, Command::Cancel, &options).await
+            }
+            Err(error) => Err(error),
+        };
+        match cancelled {
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotResumable) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 async fn control(

@@ -8,6 +8,7 @@ use super::inbox::{self, Received};
 use super::show::{self, Owner};
 use super::write;
 use crate::engine::Engine;
+use crate::executor::by_name;
 use crate::message::Message;
 
 /// A message that is in the inbox.
@@ -24,7 +25,8 @@ pub struct Sent {
 }
 
 /// Puts a message into the session's inbox: for its next turn, its next model call, or to
-/// interrupt what it does. With an id, sending it again counts once.
+/// interrupt what it does. With an id, sending it again counts once. Refused if the session is that
+/// of a plan, a graph or a flow: they read no messages.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -52,6 +54,7 @@ pub async fn send(
 ) -> Result<Sent> {
     let context = |error: Error| error.during("send").on(session);
     let info = engine.journal().open(session).await.map_err(context)?;
+    check_read(engine, session).await.map_err(context)?;
     let owner = show::owner(&info);
     let given = id.or_else(|| message.id.clone());
     let id = given.clone().unwrap_or_else(|| engine.new_message_id());
@@ -66,6 +69,19 @@ pub async fn send(
     }
     let position = inbox::put(engine, session, record.into()).await.map_err(context)?;
     Ok(Sent { message: id, position, repeated: false, owner })
+}
+
+/// An error if nobody would ever read the message.
+async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
+    // What cannot be read now may be mended; a message can wait for that.
+    let Ok(restored) = engine.journal().load(session, None).await else { return Ok(()) };
+    if by_name::reads_messages(&restored.state) {
+        return Ok(());
+    }
+    let what = restored.state.run().map(|run| run.started.executor.as_str()).unwrap_or_default();
+    Err(Error::invalid(format!("the session is that of a {what}, which reads no messages"))
+        .at(restored.position.clone())
+        .hint("answer what it waits for, set its memory when you resume it, or start a new run with another input"))
 }
 
 /// What was sent under that id before.

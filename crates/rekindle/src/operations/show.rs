@@ -284,8 +284,13 @@ fn resumable(shown: &Shown, state: &State, message: bool) -> Resumable {
         Status::Failed | Status::Idle if by_name::is_mid_turn(state) => {
             is(true, "the last turn was not finished".into())
         }
-        _ if message => is(true, "a message waits in its inbox for a turn of its own".into()),
-        status => is(false, format!("it is {status}, with nothing unfinished; give it a message to start a turn")),
+        _ if message && by_name::reads_messages(state) => {
+            is(true, "a message waits in its inbox for a turn of its own".into())
+        }
+        status => {
+            let next = if by_name::reads_messages(state) { "give it a message to start a turn" } else { "run it anew" };
+            is(false, format!("it is {status}, with nothing unfinished; {next}"))
+        }
     }
 }
 

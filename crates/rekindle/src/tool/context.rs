@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use rekindle_core::{CheckpointId, EffectId, Epoch, Json, Result, SessionKey};
+use rekindle_core::record::Usage;
+use rekindle_core::{CheckpointId, EffectId, Epoch, Json, Result, SessionKey, State};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{Attempt, Driver, NewCheckpoint};
+use crate::driver::{Attempt, Driver, NewCheckpoint, SECRET};
 use crate::event::LiveKind;
 use crate::memory::MemoryView;
 use crate::secret::Secret;
@@ -87,6 +88,25 @@ impl ToolContext {
     /// The value of a secret that was given by reference.
     pub async fn secret(&self, name: &str) -> Result<Secret> {
         self.inner.driver.secret(name).await
+    }
+
+    /// Where the secrets are that were given to the session.
+    pub(crate) async fn secret_references(&self) -> Vec<(String, Json)> {
+        let found = |state: &State| {
+            let registers = state.registers_under(SECRET);
+            let named = registers.filter_map(|(key, value)| Some((key.as_str().strip_prefix(SECRET)?, value)));
+            named.map(|(name, value)| (name.to_owned(), value.clone())).collect()
+        };
+        self.inner.driver.read(found).await
+    }
+
+    /// What was charged to the session for earlier calls that were carried out in `child`.
+    pub(crate) async fn charged_for(&self, child: &SessionKey) -> Vec<Usage> {
+        let charged = |state: &State| {
+            let calls = state.effects().filter(|effect| effect.intent.child.as_ref() == Some(child));
+            calls.filter_map(|effect| effect.outcome.as_ref()).map(|outcome| outcome.usage).collect()
+        };
+        self.inner.driver.read(charged).await
     }
 
     /// Marks where the session is now.

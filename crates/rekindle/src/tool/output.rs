@@ -97,17 +97,25 @@ impl IntoOutput for ToolOutput {
 pub struct ToolError {
     pub(crate) message: String,
     pub(crate) retry: bool,
+    pub(crate) usage: Usage,
 }
 
 impl ToolError {
     /// The tool says no: the model is told and may react.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), retry: false }
+        Self { message: message.into(), retry: false, usage: Usage::default() }
     }
 
     /// It could not be carried out and did not happen; trying again may help.
     pub fn retry(message: impl Into<String>) -> Self {
-        Self { message: message.into(), retry: true }
+        Self { message: message.into(), retry: true, usage: Usage::default() }
+    }
+
+    /// What the call used all the same, beside time: it counts towards the budgets of the run.
+    #[must_use]
+    pub fn and_used(mut self, usage: Usage) -> Self {
+        self.usage = usage;
+        self
     }
 
     /// What happened.
@@ -133,7 +141,7 @@ impl<E: std::error::Error + 'static> From<E> for ToolError {
         }
         let ours = (&error as &dyn std::any::Any).downcast_ref::<rekindle_core::Error>();
         let retry = ours.is_some_and(|error| error.retry() == rekindle_core::Retry::Later);
-        Self { message, retry }
+        Self { message, retry, usage: Usage::default() }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::tool::Retries;
 pub use builder::AgentBuilder;
 pub use child::SubAgent;
 pub(crate) use place::Place;
-pub(crate) use state::{LoopState, Phase, Scope, check_register, messages};
+pub(crate) use state::{LoopState, MESSAGES_OF, Phase, Scope, check_register, messages};
 use toolbox::Toolbox;
 use turn::Turn;
 pub(crate) use turn::{call_effect, closing, closing_in};

@@ -7,6 +7,7 @@ use rekindle_core::record::RegisterSet;
 use rekindle_core::{EffectId, Hash, Json, LogName, Record, RegisterKey, Result, State};
 use serde::{Deserialize, Serialize};
 
+use super::plan::Decided;
 use crate::driver::{Spent, register};
 use crate::reduction::{ProviderCursor, Summary};
 
@@ -23,6 +24,11 @@ pub(super) const SUMMARY: &str = "summary";
 /// The register of what the provider has of the conversation.
 pub(super) const CURSOR: &str = "cursor";
 
+/// The prefix of the registers of loops inside nodes of a graph.
+const NODE: &str = "node/";
+/// The prefix of the logs of conversations inside nodes of a graph.
+pub(crate) const MESSAGES_OF: &str = "messages/";
+
 /// Under which names a loop keeps its state: the session's own, or those of a node of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope(Option<String>);
@@ -37,7 +43,7 @@ impl Scope {
     pub(crate) fn name(&self, register: &str) -> String {
         match &self.0 {
             None => register.to_owned(),
-            Some(node) => format!("node/{node}/{register}"),
+            Some(node) => format!("{NODE}{node}/{register}"),
         }
     }
 
@@ -50,7 +56,7 @@ impl Scope {
     pub(crate) fn messages(&self) -> Result<LogName> {
         match &self.0 {
             None => Ok(messages()),
-            Some(node) => LogName::new(format!("messages/{node}")),
+            Some(node) => LogName::new(format!("{MESSAGES_OF}{node}")),
         }
     }
 
@@ -128,11 +134,13 @@ impl LoopState {
     }
 }
 
-/// An error if the loop could not read `value` in the register `key`. Registers that are none of
-/// its own take anything.
+/// An error if a loop, of a session or inside a node, could not read `value` in the register `key`.
+/// Registers that are none of its own take anything.
 pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
-    match key {
+    let inside = key.strip_prefix(NODE).and_then(|rest| rest.split_once('/'));
+    match inside.map_or(key, |(_, own)| own) {
         LOOP => value.decode::<LoopState>().map(drop),
+        DECIDED => value.decode::<BTreeMap<EffectId, Decided>>().map(drop),
         GROUPS => value.decode::<Vec<String>>().map(drop),
         BREAKER => value.decode::<Breaker>().map(drop),
         SUMMARY => value.decode::<Summary>().map(drop),

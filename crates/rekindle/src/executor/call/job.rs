@@ -136,8 +136,9 @@ impl<'a> Job<'a> {
             // A tool that was told to stop says so in its own way; what it says is no result.
             Left::Returned(Err(_)) | Left::Stopped if told_to_stop => return self.stopped().await,
             Left::Returned(Err(error)) => {
-                let ToolError { message, retry } = shortened(error);
-                let recorded = self.failure(&message).await?;
+                let ToolError { message, retry, usage } = shortened(error);
+                let recorded = Recorded { usage, ..self.failure(&message).await? };
+                self.spend(usage).await;
                 match retry {
                     true => Tried::Passing { recorded, error: message, after: None },
                     false => Tried::Failed { recorded, error: message },
@@ -217,10 +218,14 @@ impl<'a> Job<'a> {
         if let Some(reason) = output.terminate {
             recorded.extra.insert("terminate".into(), reason.into());
         }
+        self.spend(usage).await;
+        Ok(Tried::Ok(recorded))
+    }
+
+    async fn spend(&self, usage: Usage) {
         if usage != Usage::default() {
             self.driver.spend(usage.into()).await;
         }
-        Ok(Tried::Ok(recorded))
     }
 
     async fn failure(&self, error: &str) -> Result<Recorded> {

@@ -5,13 +5,15 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus};
+use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus, Usage};
 use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use crate::driver::{Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Tried, WaitPurpose, shortened};
+use crate::driver::{
+    Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Recorded, Tried, WaitPurpose, shortened,
+};
 use crate::tool::{Retries, ToolError};
 use crate::wait::{Verdict, WaitSpec};
 
@@ -120,11 +122,15 @@ impl FlowContext {
                 };
                 match value {
                     Ok(value) => Tried::Ok(value.into()),
-                    Err(ToolError { message, retry: true }) => {
-                        Tried::Passing { recorded: Json::null().into(), error: shortened(message), after: None }
-                    }
-                    Err(ToolError { message, .. }) => {
-                        Tried::Failed { recorded: Json::null().into(), error: shortened(message) }
+                    Err(ToolError { message, retry, usage }) => {
+                        if usage != Usage::default() {
+                            self.driver.spend(usage.into()).await;
+                        }
+                        let recorded = Recorded { usage, ..Json::null().into() };
+                        match retry {
+                            true => Tried::Passing { recorded, error: shortened(message), after: None },
+                            false => Tried::Failed { recorded, error: shortened(message) },
+                        }
                     }
                 }
             }

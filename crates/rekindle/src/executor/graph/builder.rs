@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::check::{check_references, check_shape, saved};
+use super::check::{check_nesting, check_references, check_shape, saved};
 use super::config::CheckpointConfig;
 use super::join::Reducer;
 use super::node::{Choose, GraphMemory, Node, Prepared};
@@ -231,7 +231,8 @@ impl GraphBuilder {
     }
 
     /// The graph. An error names everything that is wrong with it, each with its place.
-    pub fn build(self) -> Result<Graph> {
+    pub fn build(mut self) -> Result<Graph> {
+        check_nesting(&mut self.spec)?;
         if let Some((what, name)) = self.twice.first() {
             return Err(Error::invalid(format!("there are two {what} named `{name}`")).hint("rename one of them"));
         }

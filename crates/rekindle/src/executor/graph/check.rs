@@ -8,6 +8,7 @@ use super::condition::Condition;
 use super::node::Node;
 use super::spec::{GraphSpec, Merge, NodeSpec, Work};
 use crate::executor::faults::{Faults, check_id};
+use crate::executor::nesting;
 use crate::executor::reference::{Reference, Template};
 use crate::memory::matches_any;
 
@@ -34,6 +35,29 @@ pub(super) fn check_shape(spec: &GraphSpec, reducers: &HashSet<&str>) -> Result<
     let next = successors(spec, &index);
     check_reachable(spec, &index, &next, &mut faults);
     check_joins(spec, &index, &next, &mut faults);
+    faults.settle("the graph", &spec.name)
+}
+
+/// An error if something in the graph nests too deeply; before anything else looks at it.
+pub(super) fn check_nesting(spec: &mut GraphSpec) -> Result<()> {
+    let mut faults = Faults::default();
+    for (key, value) in &mut spec.memory {
+        nesting::check(value, || format!("memory (key `{key}`)"), &mut faults);
+    }
+    for (number, node) in spec.nodes.iter_mut().enumerate() {
+        for (field, value) in node.work.values_mut() {
+            let place = || format!("nodes[{number}].{field} (node `{}`)", node.id);
+            nesting::check(value, place, &mut faults);
+        }
+    }
+    for (number, edge) in spec.edges.iter_mut().enumerate() {
+        let Some(when) = &mut edge.when else { continue };
+        let place = || format!("edges[{number}].when (`{}` → `{}`)", edge.from, edge.to);
+        nesting::check(when, place, &mut faults);
+        for value in when.values_mut() {
+            nesting::check(value, place, &mut faults);
+        }
+    }
     faults.settle("the graph", &spec.name)
 }
 
@@ -126,6 +150,7 @@ fn check_node(number: usize, node: &NodeSpec, spec: &GraphSpec, around: &Around<
     for field in &node.misplaced {
         faults.add(place(field), format!("a node of kind `{}` has none", node.work.kind()));
     }
+    check_tries(node, &place, faults);
     if let Some(join) = &node.fan_out {
         match around.index.get(join.as_str()) {
             None => faults.add(place("fan_out"), format!("there is no node `{join}`")),
@@ -149,6 +174,20 @@ fn check_node(number: usize, node: &NodeSpec, spec: &GraphSpec, around: &Around<
         }
     }
     check_reads(node, around, &place, faults);
+}
+
+/// A timeout and retries are for nodes that make one call.
+fn check_tries(node: &NodeSpec, place: &dyn Fn(&str) -> String, faults: &mut Faults) {
+    let why = match &node.work {
+        Work::Agent { .. } => "a node of kind `agent` has none; those of the agent's model and of its tools count",
+        Work::Router { .. } => "a node of kind `router` has none: it makes no call",
+        _ => return,
+    };
+    for (field, is_set) in [("timeout", node.timeout.is_some()), ("retry", node.retry.is_some())] {
+        if is_set {
+            faults.add(place(field), why);
+        }
+    }
 }
 
 /// Every key that is read must come from somewhere.

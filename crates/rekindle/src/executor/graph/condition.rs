@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
+
+use crate::executor::nesting::Nested;
 
 /// When an edge is followed.
 ///
@@ -175,6 +177,18 @@ impl Condition {
         }
     }
 
+    /// Every value that something is compared with.
+    pub(super) fn values_mut(&mut self) -> Vec<&mut Value> {
+        match self {
+            Self::All { all: parts } | Self::Any { any: parts } => {
+                parts.iter_mut().flat_map(Self::values_mut).collect()
+            }
+            Self::Not { not } => not.values_mut(),
+            Self::Failed { .. } => Vec::new(),
+            Self::Test(test) => test.values_mut(),
+        }
+    }
+
     /// In short, for drawings.
     pub fn describe(&self) -> String {
         let join = |parts: &[Self], word: &str| parts.iter().map(Self::describe).collect::<Vec<_>>().join(word);
@@ -261,6 +275,12 @@ impl Test {
         self.into()
     }
 
+    fn values_mut(&mut self) -> Vec<&mut Value> {
+        let Self { is, is_not, less_than, at_most, more_than, at_least, contains, one_of, .. } = self;
+        let single = [is, is_not, less_than, at_most, more_than, at_least, contains];
+        single.into_iter().flatten().chain(one_of.iter_mut().flatten()).collect()
+    }
+
     fn holds(&self, facts: &dyn Facts) -> bool {
         let value = match &self.memory {
             Some(key) => facts.memory(key),
@@ -324,6 +344,24 @@ impl Test {
     }
 }
 
+impl Nested for Condition {
+    fn inner(&self) -> Vec<&Self> {
+        match self {
+            Self::All { all: parts } | Self::Any { any: parts } => parts.iter().collect(),
+            Self::Not { not } => vec![not],
+            Self::Failed { .. } | Self::Test(_) => Vec::new(),
+        }
+    }
+
+    fn take_inner(&mut self) -> Vec<Self> {
+        match std::mem::replace(self, Self::failed()) {
+            Self::All { all: parts } | Self::Any { any: parts } => parts,
+            Self::Not { not } => vec![*not],
+            Self::Failed { .. } | Self::Test(_) => Vec::new(),
+        }
+    }
+}
+
 impl From<Test> for Condition {
     fn from(test: Test) -> Self {
         Self::Test(Box::new(test))
@@ -337,13 +375,18 @@ fn same(a: &Value, b: &Value) -> bool {
 
 fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+        (Value::Number(a), Value::Number(b)) => match (whole(a), whole(b)) {
             (Some(a), Some(b)) => Some(a.cmp(&b)),
             _ => a.as_f64()?.partial_cmp(&b.as_f64()?),
         },
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         _ => None,
     }
+}
+
+/// A whole number, exactly.
+fn whole(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
 fn contains(value: &Value, part: &Value) -> bool {
@@ -403,6 +446,17 @@ mod tests {
         check(json!({"failed": true}), false);
         check(json!({"all": [{"memory": "n"}, {"not": {"memory": "none"}}]}), true);
         check(json!({"any": [{"memory": "none"}, {"failed": false}]}), true);
+    }
+
+    #[test]
+    fn whole_numbers_are_compared_exactly() {
+        let numbers = [json!(i64::MIN), json!(-1), json!(0), json!(i64::MAX), json!(u64::MAX - 1), json!(u64::MAX)];
+        for (a, left) in numbers.iter().enumerate() {
+            for (b, right) in numbers.iter().enumerate() {
+                assert_eq!(compare(left, right), Some(a.cmp(&b)), "{left} {right}");
+            }
+        }
+        assert_eq!(compare(&json!(2), &json!(1.5)), Some(Ordering::Greater));
     }
 
     #[test]

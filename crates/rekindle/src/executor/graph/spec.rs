@@ -329,6 +329,21 @@ impl GraphSpec {
 }
 
 impl Work {
+    /// Every value it is given, with the field it stands in.
+    pub(super) fn values_mut(&mut self) -> Vec<(&'static str, &mut Value)> {
+        let (field, given) = match self {
+            Self::Function { arguments, .. } | Self::Tool { arguments, .. } => ("arguments", arguments),
+            Self::Plan { context, .. } => ("context", context),
+            Self::Graph { memory, .. } => ("memory", memory),
+            Self::Wait(wait) => {
+                let fields = [("shows", &mut wait.shows), ("schema", &mut wait.schema), ("default", &mut wait.default)];
+                return fields.into_iter().filter_map(|(field, value)| Some((field, value.as_mut()?))).collect();
+            }
+            Self::Agent { .. } | Self::Router { .. } => return Vec::new(),
+        };
+        given.values_mut().map(|value| (field, value)).collect()
+    }
+
     /// What kind of node it is, for people.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -225,3 +225,9 @@ pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+/// An error if a graph could not read `item` in the log of that name. Logs that are none of its own
+/// take anything.
+pub(crate) fn check_item(log: &str, item: &Json) -> Result<()> {
+    if log == path().as_str() { item.decode::<Visited>().map(drop) } else { Ok(()) }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rekindle_core::{Error, Result};
 use serde_json::Value;
 
-use super::check::{Tools, check};
+use super::check::{Tools, check, check_nesting};
 use super::spec::{PlanSpec, StepSpec};
 use super::{Inner, Plan};
 use crate::driver::{Budgets, Frequency, RunOptions, run_option_setters};
@@ -100,7 +100,8 @@ impl PlanBuilder {
     }
 
     /// The plan. An error names everything that is wrong with it, each with its place.
-    pub fn build(self) -> Result<Plan> {
+    pub fn build(mut self) -> Result<Plan> {
+        check_nesting(&mut self.spec)?;
         let mut tools: Tools = HashMap::new();
         for tool in self.tools {
             let name = tool.spec().name.clone();

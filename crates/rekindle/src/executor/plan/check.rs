@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::spec::{PlanSpec, StepSpec};
 use crate::executor::call::Entry;
 use crate::executor::faults::{Faults, check_id};
+use crate::executor::nesting;
 use crate::executor::reference::{Reference, Template};
 
 /// A step with everything that was prepared for it.
@@ -45,6 +46,21 @@ pub(super) fn check(spec: &PlanSpec, tools: &Tools) -> Result<Vec<Step>> {
     check_references(&steps, &index, &order, &mut faults);
     faults.settle("the plan", &spec.name)?;
     Ok(steps)
+}
+
+/// An error if something in the plan nests too deeply; before anything else looks at it.
+pub(super) fn check_nesting(spec: &mut PlanSpec) -> Result<()> {
+    let mut faults = Faults::default();
+    for (key, value) in &mut spec.context {
+        nesting::check(value, || format!("context (key `{key}`)"), &mut faults);
+    }
+    for (number, step) in spec.steps.iter_mut().enumerate() {
+        for value in step.parameters.values_mut() {
+            let place = || format!("steps[{number}].parameters (step `{}`)", step.id);
+            nesting::check(value, place, &mut faults);
+        }
+    }
+    faults.settle("the plan", &spec.name)
 }
 
 type Index<'a> = HashMap<&'a str, usize>;

@@ -184,3 +184,9 @@ pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+/// An error if a plan could not read `item` in the log of that name. Logs that are none of its own
+/// take anything.
+pub(crate) fn check_item(log: &str, item: &Json) -> Result<()> {
+    if log == results().as_str() { item.decode::<StepResult>().map(drop) } else { Ok(()) }
+}

@@ -1,4 +1,4 @@
-//! Failing tests of a review: each says in a comment what should happen instead.
+//! Plans and graphs where it is easy to go wrong: what must hold is in the name of each test.
 #![allow(dead_code, unused_imports, missing_docs)]
 
 #[path = "../plan/common.rs"]

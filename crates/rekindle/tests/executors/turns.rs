@@ -63,6 +63,29 @@ async fn a_child_that_waits_is_cancelled_with_its_parent() {
     assert_eq!(open.waits.len(), 0, "{:?}", open.waits.iter().map(|wait| wait.session.to_string()).collect::<Vec<_>>());
 }
 
+/// The same for the children of children.
+#[tokio::test]
+async fn children_of_children_are_cancelled_too() {
+    let rig = Rig::memory().await;
+    let ask =
+        tool("ask", "", async |_, of: Of| Ok::<_, ToolError>(of.what)).writes().needs_approval(Approval::default());
+    let child = Plan::builder("child").tool(ask).step(step("ask", "ask", "x")).build().unwrap();
+    let middle =
+        Plan::builder("middle").tool(child.as_tool("child")).step(StepSpec::new("call", "child")).build().unwrap();
+    let graph = Graph::builder("g").plan(middle).node(NodeSpec::plan("work", "middle")).build().unwrap();
+    let result = graph.run_once(GraphInput::new(), &rig.session).await.unwrap();
+    assert_eq!(result.report.outcome, RunOutcome::Waiting);
+    for _ in 0..2 {
+        operations::cancel(&rig.engine, rig.key(), &ControlOptions::new("maria", "enough")).await.unwrap();
+        let open = operations::waits(&rig.engine, &rig.key().namespace).await.unwrap();
+        assert_eq!(open.waits.len(), 0);
+        let middle = &operations::show(&rig.engine, rig.key()).await.unwrap().children[0];
+        assert_eq!(middle.status, Status::Cancelled);
+        let child = &operations::show(&rig.engine, &middle.session).await.unwrap().children[0];
+        assert_eq!(child.status, Status::Cancelled);
+    }
+}
+
 /// The same for a graph: it "stands still", and the hint is about edits nobody made.
 #[tokio::test]
 async fn a_second_run_of_a_graph_that_dies_early_can_be_gone_on_with() {

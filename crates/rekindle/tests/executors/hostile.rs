@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rekindle::graph::{Condition, EdgeSpec, Graph, NodeSpec};
 use rekindle::tool::{ToolError, tool};
@@ -7,57 +7,20 @@ use serde_json::{Value, json};
 
 use crate::support::Of;
 
-/// Building a large graph takes time in proportion to its size: every node is compared with every other one.
-#[test]
-fn a_graph_of_20_000_nodes_is_built_in_time() {
-    let build = |nodes: usize| {
-        let any = tool("any", "", async |_, _: Of| Ok::<_, ToolError>("x"));
-        let mut builder = Graph::builder("g").tool(any).path((0..nodes).map(|number| format!("n{number}")));
-        for number in 0..nodes {
-            builder = builder.node(NodeSpec::tool(format!("n{number}"), "any").with("what", "x"));
-        }
-        let began = Instant::now();
-        builder.build().unwrap();
-        began.elapsed()
-    };
-    let (small, large) = (build(2_500), build(20_000));
-    assert!(large < small * 12, "8 times the nodes: {small:?} {large:?}");
-}
-
-/// Runs one test of this program in a process of its own: an overflow of the stack ends all of it.
-fn alone(test: &str) -> bool {
-    let program = std::env::current_exe().unwrap();
-    let output =
-        std::process::Command::new(program).args(["--exact", test, "--ignored", "--test-threads=1"]).output().unwrap();
-    output.status.success()
-}
-
-/// What nests too deeply is refused with an error, and does not end the process.
+/// What nests too deeply is refused with an error, and does not overflow the stack.
 #[test]
 fn parameters_that_nest_deeply_are_refused() {
-    assert!(alone("hostile::deep_parameters"), "the process died");
-}
-
-#[test]
-#[ignore = "run by parameters_that_nest_deeply_are_refused"]
-fn deep_parameters() {
     let mut value = json!(1);
     for _ in 0..10_000 {
         value = Value::Array(vec![value]);
     }
     let any = tool("any", "", async |_, _: Of| Ok::<_, ToolError>("x"));
     let built = Plan::builder("p").tool(any).step(StepSpec::new("one", "any").with("what", value)).build();
-    std::mem::forget(built);
+    assert!(built.unwrap_err().to_string().contains("one"));
 }
 
 #[test]
 fn conditions_that_nest_deeply_are_refused() {
-    assert!(alone("hostile::deep_conditions"), "the process died");
-}
-
-#[test]
-#[ignore = "run by conditions_that_nest_deeply_are_refused"]
-fn deep_conditions() {
     let mut condition: Condition = Condition::memory("x").exists();
     for _ in 0..10_000 {
         condition = condition.negate();
@@ -68,10 +31,7 @@ fn deep_conditions() {
         .node(NodeSpec::tool("b", "any").with("what", "x"))
         .edge(EdgeSpec::new("a", "b").when(condition))
         .build();
-    if let Ok(graph) = &built {
-        let _ = graph.spec().to_mermaid(&Default::default());
-    }
-    std::mem::forget(built);
+    assert!(built.unwrap_err().to_string().contains("edges[0]"));
 }
 
 fn wide(name: &str, keys: usize) -> impl rekindle::tool::Tool + use<> {

@@ -91,6 +91,25 @@ async fn two_runs_of_a_plan_that_did_the_same_are_the_same() {
     assert!(compared.same, "{compared:?}");
 }
 
+/// Two runs of a graph, too.
+#[tokio::test]
+async fn two_runs_of_a_graph_that_did_the_same_are_the_same() {
+    let rig = Rig::memory().await;
+    let slow = tool("slow", "", async |call: rekindle::tool::ToolContext, of: Of| {
+        let first = call.session().id.as_str() == "other";
+        tokio::time::sleep(std::time::Duration::from_millis(if first { 30 } else { 1 })).await;
+        Ok::<_, ToolError>(of.what)
+    });
+    let node = NodeSpec::tool("one", "slow").with("what", "1");
+    let graph = Graph::builder("g").tool(slow).node(node).build().unwrap();
+    graph.run_once(GraphInput::new(), &rig.session).await.unwrap();
+    let other = rig.engine.create("other").await.unwrap();
+    graph.run_once(GraphInput::new(), &other).await.unwrap();
+    let compared =
+        operations::compare(&rig.engine, (rig.key(), &At::Latest), (other.key(), &At::Latest)).await.unwrap();
+    assert!(compared.same, "{compared:?}");
+}
+
 /// Forked at any mark of a split with agents in it, a graph comes to the same end.
 #[tokio::test]
 async fn a_split_can_be_forked_at_every_mark() {

@@ -119,3 +119,34 @@ async fn what_a_failed_child_used_counts_for_its_parent() {
     assert!(!result.success);
     assert_eq!(result.tokens, 1_000);
 }
+
+/// A child that failed and goes on at a resume is charged once for what it used before.
+#[tokio::test]
+async fn what_a_child_used_is_charged_once() {
+    let rig = Rig::memory().await;
+    let usage = Usage { input_tokens: 500, output_tokens: 500, cost_micros: 7 };
+    let costs = tool("costs", "", move |_, _: Of| async move {
+        Ok::<_, ToolError>(ToolOutput::json(rekindle::Json::from("x")).and_used(usage))
+    });
+    let tries = Arc::new(AtomicU32::new(0));
+    let fails_twice = tool("fails", "", move |_, _: Of| {
+        let number = tries.fetch_add(1, Ordering::SeqCst);
+        async move { if number < 2 { Err(ToolError::failed("no").and_used(usage)) } else { Ok("yes") } }
+    });
+    let child = Plan::builder("child")
+        .tool(costs)
+        .tool(fails_twice)
+        .step(step("one", "costs", "1"))
+        .step(step("two", "fails", "2").after(["one"]))
+        .build()
+        .unwrap();
+    let parent = Plan::builder("parent")
+        .tool(child.as_tool("child"))
+        .step(rekindle::StepSpec::new("call", "child").with("query", "go"))
+        .build()
+        .unwrap();
+    assert_eq!(parent.run_once("go", &rig.session).await.unwrap().tokens, 2_000);
+    assert_eq!(parent.resume_once(&rig.again().await).await.unwrap().tokens, 3_000);
+    let result = parent.resume_once(&rig.again().await).await.unwrap();
+    assert_eq!((result.success, result.tokens), (true, 3_000));
+}
