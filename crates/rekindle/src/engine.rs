@@ -16,8 +16,8 @@ use crate::executor::graph::CheckpointConfig;
 use crate::secret::{NoSecrets, SecretSource};
 use crate::session::Session;
 
-/// The level at which frames are compressed.
-const COMPRESSION: i32 = 3;
+/// The level at which frames are compressed: the quickest, since small frames gain little by more.
+const COMPRESSION: i32 = 1;
 
 /// Where sessions live and how their runs behave towards each other.
 ///

@@ -64,6 +64,15 @@ impl Driver {
         Ok((wait, vec![opened.into()]))
     }
 
+    /// Whether anything is on record for a call: that it was intended, or that it waits.
+    pub(crate) async fn is_begun(&self, effect: &EffectId) -> bool {
+        self.read(|state| {
+            let waits = || state.waits().any(|wait| wait.opened.effect.as_ref() == Some(effect));
+            state.effect(effect).is_some() || waits()
+        })
+        .await
+    }
+
     /// The open wait of a call.
     pub(crate) async fn wait_of(&self, effect: &EffectId) -> Option<WaitState> {
         self.read(|state| state.waits().find(|wait| wait.opened.effect.as_ref() == Some(effect)).cloned()).await

@@ -14,7 +14,7 @@ use crate::groups::Group;
 pub const GROUP: Group = Group { name: "executors", about: "steps of plans and visits of graphs", run };
 
 fn run(bench: &Bench) -> Result<()> {
-    bench.block_on(plan::measure(bench))?;
+    plan::measure(bench)?;
     graph::measure(bench)
 }
 

@@ -159,10 +159,15 @@ impl<'a> Caller<'a> {
                 let ready = ready.made_with(intent.arguments);
                 self.doubt(&ready, "its process died while the call was under way").await
             }
-            Known::New => match ready.approval.clone() {
-                Some(approval) => self.ask_approval(&ready, &approval).await,
-                None => self.make(ready).await,
-            },
+            Known::New => self.begin(ready).await,
+        }
+    }
+
+    /// What is to be done with a call of which nothing is on record.
+    pub(crate) async fn begin(&mut self, ready: Ready) -> Result<Next> {
+        match ready.approval.clone() {
+            Some(approval) => self.ask_approval(&ready, &approval).await,
+            None => self.make(ready).await,
         }
     }
 

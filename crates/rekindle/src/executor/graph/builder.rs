@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rekindle_core::{Error, Json, Result};
 use schemars::JsonSchema;
@@ -253,7 +253,7 @@ impl GraphBuilder {
         let index = nodes.iter().enumerate().map(|(number, node)| (node.spec.id.clone(), number)).collect();
         let mut options = self.options;
         options.checkpoint_config = options.checkpoint_config.or_else(|| self.spec.checkpoints.clone());
-        let inner = Inner { spec: self.spec, nodes, index, reducers: self.reducers, options };
+        let inner = Inner { spec: self.spec, nodes, index, reducers: self.reducers, options, print: OnceLock::new() };
         Ok(Graph { inner: Arc::new(inner) })
     }
 

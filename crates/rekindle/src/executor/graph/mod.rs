@@ -23,7 +23,7 @@ mod wait;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use rekindle_core::record::{RegisterSet, RunOutcome};
@@ -112,6 +112,8 @@ pub(crate) struct Inner {
     index: HashMap<String, usize>,
     reducers: BTreeMap<String, Reducer>,
     options: RunOptions,
+    /// Made once: it is asked for whenever a run begins.
+    print: OnceLock<Fingerprint>,
 }
 
 /// What a run of a graph begins with.
@@ -227,6 +229,34 @@ impl Graph {
 }
 
 impl Inner {
+    fn new_fingerprint(&self) -> Fingerprint {
+        let text = |value: &dyn erased::Text| value.text();
+        let short = |text: String| Hash::of(text.as_bytes()).short();
+        let mut print = Fingerprint::new().with("graph", &self.spec.name).with("entry", &self.spec.entry);
+        for node in &self.nodes {
+            let part = format!("node {}", node.spec.id);
+            print = print.with(part, short(format!("{}{}", text(&node.spec), node.max_visits)));
+            match &node.work {
+                Prepared::Call { entry, .. } => {
+                    let name = format!("tool {}", entry.tool.spec().name);
+                    print = print.with_hash_of(name, entry.print().as_bytes());
+                }
+                Prepared::Loop { agent, .. } => {
+                    print = print.with_all(&format!("agent {}: ", agent.name()), &agent.executor().fingerprint());
+                }
+                Prepared::Route { .. } => {}
+            }
+            for edge in &node.edges {
+                let mut part = format!("edge {} → {}", edge.from, edge.to);
+                while print.has(&part) {
+                    part.push('′');
+                }
+                print = print.with(part, short(text(edge)));
+            }
+        }
+        print
+    }
+
     fn parallel(&self) -> usize {
         self.spec.parallel.unwrap_or(PARALLEL).max(1)
     }
@@ -341,31 +371,7 @@ impl Executor for Inner {
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        let text = |value: &dyn erased::Text| value.text();
-        let short = |text: String| Hash::of(text.as_bytes()).short();
-        let mut print = Fingerprint::new().with("graph", &self.spec.name).with("entry", &self.spec.entry);
-        for node in &self.nodes {
-            let part = format!("node {}", node.spec.id);
-            print = print.with(part, short(format!("{}{}", text(&node.spec), node.max_visits)));
-            match &node.work {
-                Prepared::Call { entry, .. } => {
-                    let name = format!("tool {}", entry.tool.spec().name);
-                    print = print.with_hash_of(name, entry.print().as_bytes());
-                }
-                Prepared::Loop { agent, .. } => {
-                    print = print.with_all(&format!("agent {}: ", agent.name()), &agent.executor().fingerprint());
-                }
-                Prepared::Route { .. } => {}
-            }
-            for edge in &node.edges {
-                let mut part = format!("edge {} → {}", edge.from, edge.to);
-                while print.has(&part) {
-                    part.push('′');
-                }
-                print = print.with(part, short(text(edge)));
-            }
-        }
-        print
+        self.print.get_or_init(|| self.new_fingerprint()).clone()
     }
 
     fn is_mid_turn(&self, state: &State) -> bool {

@@ -1,7 +1,7 @@
 //! Building a plan.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rekindle_core::{Error, Result};
 use serde_json::Value;
@@ -111,7 +111,7 @@ impl PlanBuilder {
         }
         let steps = check(&self.spec, &tools)?;
         let index = steps.iter().enumerate().map(|(number, step)| (step.spec.id.clone(), number)).collect();
-        let inner = Inner { spec: self.spec, steps, index, options: self.options };
+        let inner = Inner { spec: self.spec, steps, index, options: self.options, print: OnceLock::new() };
         Ok(Plan { inner: Arc::new(inner) })
     }
 }

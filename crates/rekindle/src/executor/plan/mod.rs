@@ -12,7 +12,7 @@ mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use rekindle_core::record::{OutcomeStatus, RegisterSet, RunOutcome};
@@ -81,6 +81,8 @@ pub(crate) struct Inner {
     steps: Vec<Step>,
     index: HashMap<String, usize>,
     options: RunOptions,
+    /// Made once: it is asked for whenever a run begins.
+    print: OnceLock<Fingerprint>,
 }
 
 /// What a run of a plan begins with.
@@ -214,6 +216,19 @@ pub(crate) fn effect(turn: u64, step: &str, failures: u32) -> Result<EffectId> {
 }
 
 impl Inner {
+    fn new_fingerprint(&self) -> Fingerprint {
+        let mut print = Fingerprint::new().with("plan", &self.spec.name);
+        for step in &self.steps {
+            let text = serde_json::to_string(&step.spec).unwrap_or_default();
+            print = print.with(format!("step {}", step.spec.id), Hash::of(text.as_bytes()).short());
+            let name = format!("tool {}", step.spec.action);
+            if !print.has(&name) {
+                print = print.with_hash_of(name, step.entry.print().as_bytes());
+            }
+        }
+        print
+    }
+
     fn parallel(&self) -> usize {
         self.spec.parallel.unwrap_or(PARALLEL).max(1)
     }
@@ -312,16 +327,7 @@ impl Executor for Inner {
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        let mut print = Fingerprint::new().with("plan", &self.spec.name);
-        for step in &self.steps {
-            let text = serde_json::to_string(&step.spec).unwrap_or_default();
-            print = print.with(format!("step {}", step.spec.id), Hash::of(text.as_bytes()).short());
-            let name = format!("tool {}", step.spec.action);
-            if !print.has(&name) {
-                print = print.with_hash_of(name, step.entry.print().as_bytes());
-            }
-        }
-        print
+        self.print.get_or_init(|| self.new_fingerprint()).clone()
     }
 
     fn is_mid_turn(&self, state: &State) -> bool {

@@ -176,9 +176,7 @@ impl<'a> Schedule<'a> {
     /// What is to be done with a step now, by what is on record for it.
     async fn next(&mut self, number: usize) -> Result<Next> {
         let (ready, fault) = self.ready(number).await?;
-        let id = ready.effect.id.clone();
-        let intended = self.driver.read(|state| state.effect(&id).is_some()).await;
-        if intended || self.driver.wait_of(&id).await.is_some() {
+        if self.driver.is_begun(&ready.effect.id).await {
             return self.caller.next(ready).await;
         }
         if let Some(why) = fault {
@@ -198,7 +196,7 @@ impl<'a> Schedule<'a> {
                 let failed = effect(self.at.turn, &self.plan.steps[number].spec.id, before)?;
                 self.caller.anew(ready, &failed).await
             }
-            None => self.caller.next(ready).await,
+            None => self.caller.begin(ready).await,
         }
     }
 
@@ -263,10 +261,12 @@ impl<'a> Schedule<'a> {
             let number = self.known.iter().filter(|step| step.status == StepStatus::Completed).count() as u64;
             self.driver.checkpoint(NewCheckpoint::auto(CheckpointType::Step, number, description)).await?;
         }
-        let is_new = self.driver.read(|state| state.effect(&ready.effect.id).is_none()).await;
         let rides = ready.effect.policy == InDoubtPolicy::ReplaySafe;
         let at_once = !rides && ready.entry.permits.is_none() && ready.effect.alongside.is_empty();
-        if !is_new || !at_once || !self.driver.options().pending_writes {
+        if !at_once || !self.driver.options().pending_writes {
+            return Ok(None);
+        }
+        if self.driver.read(|state| state.effect(&ready.effect.id).is_some()).await {
             return Ok(None);
         }
         intended.push(ready.effect.id.clone());
