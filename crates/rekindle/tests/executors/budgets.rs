@@ -1,3 +1,5 @@
+//! What runs, visits and children may use.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,8 +13,7 @@ use crate::common::{deadly, noting, runs, step};
 use crate::kit::{Rig, agent, echo, of};
 use crate::support::Of;
 
-/// R7: a resume never refills a budget. What a step used is noted with its end only, so a step that was under way at
-/// a crash is free.
+/// R7: a resume never refills a budget, not even by what was under way at a crash.
 #[tokio::test]
 async fn a_crash_gives_no_tool_call_back_to_a_plan() {
     let rig = Rig::memory().await;
@@ -56,8 +57,7 @@ async fn a_crash_gives_no_visit_back_to_a_graph() {
     assert_eq!((result.report.outcome, runs(&ledger, "three")), (RunOutcome::Paused, 0), "{:?}", result.report.spent);
 }
 
-/// What an agent may use is its own declaration; inside a node its budgets of tokens, cost and tool calls are
-/// silently ignored.
+/// What an agent may use is its own declaration; inside a node it counts for each visit.
 #[tokio::test]
 async fn the_budgets_of_an_agent_count_inside_a_node() {
     let rig = Rig::memory().await;
@@ -70,8 +70,7 @@ async fn the_budgets_of_an_agent_count_inside_a_node() {
     assert!(spy.count() < 4, "{} model calls, {:?}", spy.count(), result.map(|result| result.report.spent));
 }
 
-/// A visit that has begun and is paid for goes on; when the budget is spent by another strand's visit in the same
-/// round, it is dropped, and at every resume again.
+/// A visit that has begun and is paid for goes on, even if another strand's visit spent the rest.
 #[tokio::test]
 async fn a_visit_that_is_paid_for_is_made_although_the_next_cannot_be() {
     let rig = Rig::memory().await;

@@ -1,3 +1,5 @@
+//! Graphs: joins, second runs, marks, and calls that must not be forgotten.
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +21,7 @@ fn sync() -> RunOptions {
     RunOptions { durability: Durability::Sync, ..RunOptions::default() }
 }
 
-/// An answer that does not have the part the node saves fails the node, as the result of any tool would; then it can
-/// be asked again. Instead the run fails with the answer unread, and so does every resume, for ever.
+/// An answer that does not have the part the node saves fails the node, as the result of any tool would.
 #[tokio::test]
 async fn an_answer_without_the_part_that_is_saved_does_not_brick_the_session() {
     let rig = Rig::memory().await;
@@ -64,8 +65,7 @@ fn continuing(id: &str, agent: &str, prompt: &str) -> NodeSpec {
     NodeSpec::new(id, Work::Agent { agent: agent.into(), prompt: prompt.into(), continues: true })
 }
 
-/// Each run of a graph is a new one: idempotency keys of its calls are new, or whoever they are handed to drops them
-/// as repetitions. The loop of a node that continues counts its steps from 1 again after a new turn.
+/// Each run of a graph is a new one: the keys of its calls are new, or whoever gets them takes them for repetitions.
 #[tokio::test]
 async fn calls_of_a_second_run_have_keys_of_their_own() {
     let rig = Rig::memory().await;
@@ -90,8 +90,7 @@ async fn calls_of_a_second_run_have_keys_of_their_own() {
     let _ = spy;
 }
 
-/// "The conversations of nodes that remember earlier visits begin anew with a new turn": the log stays, so the model
-/// of the second run is sent the conversation of the first.
+/// The conversations of nodes that remember earlier visits begin anew with a new run.
 #[tokio::test]
 async fn the_conversation_of_a_node_that_continues_begins_anew_with_a_new_run() {
     let rig = Rig::memory().await;
@@ -103,8 +102,7 @@ async fn the_conversation_of_a_node_that_continues_begins_anew_with_a_new_run() 
     assert_eq!(spy.last_view().len(), 1, "{:?}", spy.last_view());
 }
 
-/// A split inside a split may meet at the same node. The inner strands meet there and their strand runs the join and
-/// what follows by itself, instead of waiting there for the outer ones.
+/// A split inside a split may meet at the node where the outer one meets.
 #[tokio::test]
 async fn a_split_inside_a_split_may_meet_at_the_same_node() {
     let rig = Rig::memory().await;
@@ -129,8 +127,7 @@ async fn a_split_inside_a_split_may_meet_at_the_same_node() {
     assert_eq!(runs(&ledger, "join"), 1);
 }
 
-/// A node's output may have any name. The output `loop` is taken for the state of a loop, and the graph can neither
-/// be cancelled nor run again.
+/// A node's output may have any name, also one of the engine's own registers.
 #[tokio::test]
 async fn an_output_may_be_called_loop() {
     let rig = Rig::memory().await;
@@ -149,8 +146,7 @@ async fn an_output_may_be_called_loop() {
     assert!(matches!(&report, Ok(report) if report.outcome == RunOutcome::Cancelled), "{report:?}");
 }
 
-/// A plan settles what was under way when it is cancelled; a graph leaves it open for ever, to be shown as a call in
-/// doubt of every later run.
+/// What was under way when a graph is cancelled is settled: it is nobody's doubt any more.
 #[tokio::test]
 async fn no_call_stays_open_when_a_graph_is_cancelled() {
     let rig = Rig::memory().await;
@@ -168,8 +164,7 @@ async fn no_call_stays_open_when_a_graph_is_cancelled() {
     assert_eq!(rig.state().await.open_effects().count(), 0);
 }
 
-/// A resume looks again at the edges of a node that led nowhere, with the result the node had. If that was saved whole,
-/// conditions see `null` instead, and an edge is followed that does not hold.
+/// A resume looks again at the edges of a node that led nowhere, with the result the node had.
 #[tokio::test]
 async fn edges_are_chosen_again_by_the_result_the_node_had() {
     let rig = Rig::memory().await;
@@ -189,8 +184,7 @@ async fn edges_are_chosen_again_by_the_result_the_node_had() {
     assert_eq!((runs(&ledger, "publish"), runs(&ledger, "bin")), (0, 1));
 }
 
-/// F10: without pending writes a step is repeated whole; a graph commits nothing before its end, so all of its nodes
-/// are, those that write too.
+/// F10: without pending writes a step is repeated whole; those before it are not.
 #[tokio::test]
 async fn without_pending_writes_completed_nodes_are_still_not_repeated() {
     let rig = Rig::memory().await;
@@ -299,8 +293,7 @@ async fn marks_in_the_middle_of_batches_survive_pruning() {
     }
 }
 
-/// "What may have happened must not be forgotten": a plan refuses to go on without the step of a call in doubt, even
-/// if the drift is accepted. A graph whose node does something else now forgets the payment and succeeds.
+/// What may have happened is not forgotten because its node does something else now.
 #[tokio::test]
 async fn a_call_in_doubt_is_not_forgotten_with_the_work_of_its_node() {
     let rig = Rig::memory().await;

@@ -1,3 +1,5 @@
+//! Input that is too deep or too much.
+
 use std::time::Duration;
 
 use rekindle::graph::{Condition, EdgeSpec, Graph, NodeSpec};
@@ -44,9 +46,7 @@ fn wide(name: &str, keys: usize) -> impl rekindle::tool::Tool + use<> {
     })
 }
 
-/// What cannot be stored "must not take with it what others staged" (limits.rs). More records than a batch may have
-/// stay staged when they are refused, so nothing can be recorded any more: not the payment another strand has made,
-/// and not the end of the run.
+/// What cannot be stored is refused before anything is staged, and takes nothing of other strands with it.
 #[tokio::test]
 async fn a_node_that_writes_too_much_does_not_poison_the_run() {
     use rekindle::graph::GraphInput;

@@ -1,3 +1,5 @@
+//! Tools, agents and middleware inside nodes.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -59,8 +61,7 @@ async fn the_state_of_a_second_run_shows_its_own_conversations() {
     assert_eq!(second.state.conversations.len(), 1, "{:?}", second.state.conversations.keys());
 }
 
-/// R7: raising a budget is explicit and recorded, and helps. The iterations of an agent's visit cannot be raised, and
-/// the error does not say what else to do.
+/// R7: raising a budget is explicit and recorded, and helps the visit of an agent, too.
 #[tokio::test]
 async fn the_iterations_of_a_visit_can_be_raised() {
     let rig = Rig::memory().await;
@@ -75,8 +76,7 @@ async fn the_iterations_of_a_visit_can_be_raised() {
     assert_eq!(report.outcome, RunOutcome::Succeeded, "{}", report.reason);
 }
 
-/// What a call under way did must be on record, whatever is wrong with its neighbour: `make` in act.rs says so itself
-/// behind its first loop, but inside it an error throws away the calls that were begun.
+/// What a call under way did must be on record, whatever is wrong with its neighbour.
 #[tokio::test]
 async fn a_call_under_way_is_not_dropped_because_its_neighbour_cannot_go_on() {
     let rig = Rig::memory().await;
@@ -188,8 +188,7 @@ impl rekindle::middleware::Middleware for Counter {
     }
 }
 
-/// `Scope::Session`, the default: "As long as the session". Inside a node it ends with each visit, so a limit that
-/// middleware keeps (of calls, of cost) is full again in every round of a loop.
+/// `Scope::Session`, the default, lasts as long as the session inside nodes, too: limits that middleware keeps hold.
 #[tokio::test]
 async fn the_state_of_middleware_lasts_as_long_as_the_session_inside_nodes_too() {
     let rig = Rig::memory().await;
@@ -208,7 +207,7 @@ async fn the_state_of_middleware_lasts_as_long_as_the_session_inside_nodes_too()
     assert_eq!(*seen.lock().unwrap(), [1, 2]);
 }
 
-/// `Scope::Run`: "Until the run ends". Inside a node it ends whenever the agent is reminded of an output.
+/// `Scope::Run` lasts until the run ends, also if the agent is reminded of an output.
 #[tokio::test]
 async fn the_state_of_middleware_of_a_run_lasts_over_a_reminder() {
     let rig = Rig::memory().await;

@@ -1,3 +1,5 @@
+//! What people do to sessions of plans and graphs.
+
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self, At, Change};
 use rekindle::record::{Durability, InboxMode};
@@ -10,8 +12,7 @@ use crate::common::{noting, step};
 use crate::kit::{Held, Rig, agent, of};
 use crate::support::Of;
 
-/// Plans and graphs read no messages: one that is sent to them is refused, or at least `show` does not promise that a
-/// resume goes on with it.
+/// Plans and graphs read no messages: one that is sent to them is refused, and nobody is promised that it is read.
 #[tokio::test]
 async fn a_message_to_a_plan_is_no_promise() {
     let rig = Rig::memory().await;
@@ -27,7 +28,7 @@ async fn a_message_to_a_plan_is_no_promise() {
     assert_eq!(shown.resumable.resumable, resumed.is_ok(), "{:?} {resumed:?}", shown.resumable);
 }
 
-/// E1: an error says what to do next. For a plan, "send it to the inbox" leads nowhere: it is never read.
+/// E1: an error says what to do next, and that helps.
 #[tokio::test]
 async fn an_unfinished_plan_gives_no_advice_that_leads_nowhere() {
     let rig = Rig::memory().await;
@@ -75,8 +76,7 @@ async fn an_edit_of_a_node_s_loop_that_nobody_could_read_is_refused() {
     assert!(edited.is_err(), "accepted");
 }
 
-/// C9: a run can be compared with a second one. Two runs of one plan that did the same are different in when they did
-/// it, and in nothing else; but times stand in results, so the comparison ends at the first step.
+/// C9: two runs of one plan that did the same differ in when they did it, and in nothing else.
 #[tokio::test]
 async fn two_runs_of_a_plan_that_did_the_same_are_the_same() {
     let rig = Rig::memory().await;

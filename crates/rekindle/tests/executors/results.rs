@@ -15,8 +15,7 @@ use crate::common::{noting, runs, step};
 use crate::kit::{Rig, agent, of};
 use crate::support::{Kind, Of};
 
-/// "Repeats no finished call": the payment came back well, and only its result does not have what the node saves. A
-/// resume pays again, without asking anybody, although the tool is one that must never be repeated.
+/// A payment came back well, and only its result does not have what the node saves: it is not paid again.
 #[tokio::test]
 async fn a_payment_that_came_back_is_not_repeated_because_its_result_cannot_be_saved() {
     let rig = Rig::memory().await;
@@ -84,7 +83,7 @@ async fn a_plan_that_paused_says_how_many_steps_it_executed() {
     assert_eq!((result.report.outcome, result.steps_executed), (RunOutcome::Paused, 1));
 }
 
-/// `GraphSummary` is "the `value` of its `RunReport`", for a run that waits too, as with plans.
+/// A run that waits has a summary, too.
 #[tokio::test]
 async fn a_graph_that_waits_gives_its_summary() {
     let rig = Rig::memory().await;
@@ -119,7 +118,7 @@ async fn a_child_finds_the_secrets_of_its_parent() {
     assert_eq!(report.outcome, RunOutcome::Succeeded, "{}", report.reason);
 }
 
-/// The timeout of a node counts for an agent too, or is refused: it is silently ignored.
+/// The timeout of a node counts, or is refused.
 #[tokio::test]
 async fn the_timeout_of_an_agent_s_node_counts_or_is_refused() {
     let rig = Rig::memory().await;

@@ -1,3 +1,5 @@
+//! What must not be stored, and what that means for resumes.
+
 use std::sync::{Arc, Mutex};
 
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
@@ -41,8 +43,7 @@ async fn stored(rig: &Rig) -> String {
     rig.records().await.iter().map(|record| Json::of(record).unwrap().to_string()).collect()
 }
 
-/// X4: values under excluded keys are redacted before anything is stored. The memory's registers are called
-/// `memory/api_key`, which the codec does not recognise, so the value is stored in plain text.
+/// X4: values under excluded keys are redacted before anything is stored, in the memory, too.
 #[tokio::test]
 async fn an_excluded_key_of_the_memory_is_not_stored() {
     let rig = Rig::memory().await;
@@ -68,8 +69,7 @@ async fn an_excluded_key_of_a_plan_s_context_is_not_stored() {
     assert!(!stored(&rig).await.contains(KEY), "plan context");
 }
 
-/// An approved call is made with the arguments that were approved. After the run was suspended, the wait on disk
-/// holds `{"$redacted":"api_key"}`, and the step fails with "the approved arguments do not fit".
+/// An approved call is made with the arguments that were approved, what is never stored filled in again.
 #[tokio::test]
 async fn a_step_with_an_api_key_can_be_approved() {
     let rig = Rig::memory().await;
@@ -174,8 +174,7 @@ fn uses_secret() -> FnTool<Of> {
     })
 }
 
-/// The agent loop keeps its registers out of redaction, whatever word a secret is; registers and results of plans and
-/// graphs are rewritten, keys and node ids too, and the session cannot be read any more.
+/// Whatever word a secret is, what executors keep for themselves stays readable.
 #[tokio::test]
 async fn a_secret_that_is_a_word_of_the_format_breaks_no_plan() {
     for word in ["completed", "step_id", "output", "turn", "fetch"] {

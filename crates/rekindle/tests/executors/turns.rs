@@ -1,3 +1,5 @@
+//! Second runs that die early, and parents that are cancelled.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,9 +14,7 @@ use crate::common::{noting, output, step};
 use crate::kit::Rig;
 use crate::support::Of;
 
-/// P5: a finished run is never taken for a new one. A large input does not fit into the batch that
-/// says that a run began: if the process dies in between, a resume ends at once with the success and
-/// the results of the run before, and the new request is lost.
+/// P5: a finished run is never taken for a new one, however large the input and wherever the process dies.
 #[tokio::test]
 async fn a_second_run_that_dies_early_is_not_taken_for_the_first() {
     for fail_at in 0..12 {
@@ -86,7 +86,7 @@ async fn children_of_children_are_cancelled_too() {
     }
 }
 
-/// The same for a graph: it "stands still", and the hint is about edits nobody made.
+/// The same for a graph.
 #[tokio::test]
 async fn a_second_run_of_a_graph_that_dies_early_can_be_gone_on_with() {
     for fail_at in 0..12 {
@@ -117,7 +117,7 @@ async fn a_second_run_of_a_graph_that_dies_early_can_be_gone_on_with() {
     }
 }
 
-/// The same for an agent: the answer of the turn before is given for that of the new one, whose messages are lost.
+/// The same for an agent.
 #[tokio::test]
 async fn a_second_turn_that_dies_early_is_not_answered_with_the_first() {
     for fail_at in 0..12 {

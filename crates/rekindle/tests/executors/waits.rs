@@ -48,8 +48,7 @@ async fn answer_the_wait(rig: &Rig) -> bool {
     answered.resume_needed
 }
 
-/// `Hold`: "It stays and goes on as soon as it is answered." An answer that is taken over while another strand works
-/// is in the state when the run begins to hold, so nothing wakes it: it stands still until something else is sent.
+/// A run that holds goes on with an answer that came while another strand worked.
 #[tokio::test]
 async fn an_answer_to_a_graph_that_holds_is_not_missed() {
     let rig = Rig::memory().await;
@@ -94,8 +93,7 @@ async fn an_answer_to_a_plan_that_holds_is_not_missed() {
     assert_eq!(soon(run.report()).await.unwrap().outcome, RunOutcome::Succeeded);
 }
 
-/// Who answers is told that no resume is needed, because somebody runs the session; so that run must go on with the
-/// answer. Instead it ends as `waiting`, with nothing left to wait for, and nobody goes on.
+/// Who answers is told that no resume is needed, because somebody runs the session: that run goes on with the answer.
 #[tokio::test]
 async fn an_answer_that_needs_no_resume_is_not_left_lying_by_a_graph() {
     let rig = Rig::memory().await;
@@ -143,8 +141,7 @@ async fn an_answer_that_needs_no_resume_is_not_left_lying_by_an_agent() {
     assert!(resume_needed || report.outcome == RunOutcome::Succeeded, "{:?} {}", report.outcome, report.reason);
 }
 
-/// The error of a node that leads nowhere says: "set what its conditions look at and resume". Inside a split, what the
-/// strand wrote itself lies above what is set, so nothing that is set ever helps.
+/// What is set at a resume counts more than what a strand wrote before.
 #[tokio::test]
 async fn what_is_set_at_a_resume_is_seen_by_a_strand() {
     let rig = Rig::memory().await;
