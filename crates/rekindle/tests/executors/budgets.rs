@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rekindle::graph::{EdgeSpec, Graph, GraphInput, NodeSpec};
+use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::record::{Durability, RunOutcome, Usage};
 use rekindle::tool::{ToolError, ToolOutput, tool};
-use rekindle::{Budget, Budgets, Plan, ResumeOptions, RunOptions, SubAgent};
+use rekindle::{Budget, Budgets, Plan};
 use rekindle_models::Script;
 
 use crate::common::{deadly, noting, runs, step};

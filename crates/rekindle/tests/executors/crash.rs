@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, Merge, NodeSpec};
-use rekindle::operations::{self, Answer, Settlement};
+use rekindle::operations::{self, Answer};
 use rekindle::record::{Durability, RunOutcome};
 use rekindle::schemars::{self, JsonSchema};
-use rekindle::tool::{Checked, FnTool, ToolError, ToolOutput, tool};
-use rekindle::{Json, Message, Status};
-use rekindle_models::{By, Script, Turn};
+use rekindle::tool::{Checked, FnTool, ToolError, tool};
+use rekindle::{Json, Status};
+use rekindle_models::{By, Script};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
 use serde_json::{Value, json};
 
-use crate::kit::{Spy, agent_of, of, quick};
+use crate::kit::{Spy, agent_of, of};
 use crate::support::{Kind, Ledger, Of, World, state};
 
 fn noting(ledger: &Ledger, name: &'static str) -> FnTool<Of> {
@@ -123,8 +123,6 @@ struct Outcome {
     visits: BTreeMap<String, u64>,
     path: Vec<String>,
     talk: BTreeMap<String, Vec<String>>,
-    iterations: u64,
-    tool_calls: u64,
     once: BTreeMap<String, usize>,
     keys: BTreeMap<String, usize>,
 }
@@ -150,7 +148,6 @@ async fn outcome(world: &World, ledger: &Ledger) -> Outcome {
             *once.entry(line.clone().replace(key, "")).or_insert(0) += 1;
         }
     }
-    let budget: Value = state.register("budget").unwrap().to_value().unwrap();
     let talk = seen.conversations.iter().map(|(node, said)| {
         let said =
             said.iter().map(|message| format!("{:?} {} {}", message.role, message.text(), message.calls().count()));
@@ -161,8 +158,6 @@ async fn outcome(world: &World, ledger: &Ledger) -> Outcome {
         visits: seen.visits.clone(),
         path,
         talk: talk.collect(),
-        iterations: 0 * budget["turn"]["iterations"].as_u64().unwrap(),
-        tool_calls: 0,
         once,
         keys: keys.into_iter().map(|(what, keys)| (what, keys.len())).collect(),
     }

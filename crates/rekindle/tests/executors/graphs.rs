@@ -2,19 +2,17 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, Merge, NodeSpec, Work};
+use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec, Work};
 use rekindle::operations::{self, Answer, ControlOptions, Settlement};
 use rekindle::record::{Durability, RunOutcome};
-use rekindle::tool::{FnTool, ToolError, ToolOutput, tool};
-use rekindle::{Budget, Budgets, EffectId, Json, ResumeOptions, RunOptions};
+use rekindle::tool::{ToolError, tool};
+use rekindle::{Json, ResumeOptions, RunOptions};
 use rekindle_models::{Call, Script, Turn};
-use rekindle_store::Fault;
 use serde_json::json;
 
 use crate::common::{deadly, noting, runs, soon};
-use crate::kit::{Held, Rig, Spy, agent, agent_of, echo, is_closed, of, quick};
+use crate::kit::{Held, Rig, agent, of, quick};
 use crate::support::{Kind, Of};
 
 fn sync() -> RunOptions {
@@ -252,7 +250,7 @@ async fn every_mark_can_be_resumed_from() {
         for mark in marks.iter().skip(1) {
             let session = rig.again().await;
             let options = ResumeOptions::new("m").from_checkpoint(mark.checkpoint.id.clone());
-            let report = graph.resume_with(&session, options).await.and_then(|run| Ok(run));
+            let report = graph.resume_with(&session, options).await;
             let report = match report {
                 Ok(run) => run.report().await,
                 Err(error) => Err(error),

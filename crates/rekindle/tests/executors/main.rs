@@ -1,5 +1,5 @@
 //! Plans and graphs where it is easy to go wrong: what must hold is in the name of each test.
-#![allow(dead_code)]
+#![allow(clippy::unwrap_used, dead_code)]
 
 #[path = "../plan/common.rs"]
 mod common;

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rekindle::graph::{EdgeSpec, Graph, GraphInput, NodeSpec, Work};
-use rekindle::operations::{self, Answer};
-use rekindle::record::{Durability, InDoubtPolicy, RunOutcome};
-use rekindle::tool::{Approval, Checked, FnTool, ToolError, tool};
-use rekindle::{Budget, Budgets, Json, OnWait, ResumeOptions, RunOptions};
+use rekindle::graph::{EdgeSpec, Graph, GraphInput, NodeSpec};
+use rekindle::operations::{self};
+use rekindle::record::{Durability, RunOutcome};
+use rekindle::tool::{Checked, ToolError, tool};
+use rekindle::{Budget, Budgets, Json, ResumeOptions};
 use rekindle_models::{Call, Script};
 use rekindle_store::Fault;
 use serde_json::json;
 
 use crate::common::{noting, runs, soon};
-use crate::kit::{Held, Rig, agent, echo, of};
+use crate::kit::{Rig, agent, echo, of};
 use crate::support::{Kind, Of};
 
 /// F9: a tool that allows one call at a time is called once at a time, whichever nodes call it.

@@ -2,9 +2,9 @@
 
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self, At, Change};
-use rekindle::record::{Durability, InboxMode};
+use rekindle::record::InboxMode;
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Json, Plan, RunOptions, Seq};
+use rekindle::{Json, Plan};
 use rekindle_models::Script;
 use serde_json::json;
 

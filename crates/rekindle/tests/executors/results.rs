@@ -1,19 +1,17 @@
 //! Calls that came back, and what runs say of themselves.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec};
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::graph::{Graph, GraphInput, NodeSpec};
+use rekindle::record::RunOutcome;
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{ToolContext, ToolError, ToolOutput, tool};
-use rekindle::{Budget, Budgets, Json, Plan, Result, ResumeOptions, Secret, SecretRef, SecretSource, StepSpec};
+use rekindle::{Budget, Budgets, Json, Plan, Result, ResumeOptions, Secret, SecretRef, SecretSource};
 use rekindle_models::{Script, Turn};
 
 use crate::common::{noting, runs, step};
-use crate::kit::{Rig, agent, of};
-use crate::support::{Kind, Of};
+use crate::kit::{Rig, agent};
+use crate::support::Of;
 
 /// A payment came back well, and only its result does not have what the node saves: it is not paid again.
 #[tokio::test]

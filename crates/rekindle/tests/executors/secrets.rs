@@ -7,13 +7,13 @@ use rekindle::operations::{self, Answer};
 use rekindle::record::{Durability, RunOutcome};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{Approval, FnTool, ToolContext, ToolError, tool};
-use rekindle::{Json, Plan, PlanInput, Record, Result, ResumeOptions, Secret, SecretRef, SecretSource, StepSpec};
+use rekindle::{Json, Result, ResumeOptions, Secret, SecretRef, SecretSource, StepSpec};
 use rekindle_models::Script;
 use rekindle_store::{Fault, FaultPlan};
 use serde_json::json;
 
 use crate::common::plan as plan_of;
-use crate::kit::{Rig, agent, of};
+use crate::kit::{Rig, agent};
 use crate::support::Of;
 
 const KEY: &str = "sk-1234567890";

@@ -1,13 +1,10 @@
 //! Second runs that die early, and parents that are cancelled.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self, ControlOptions};
 use rekindle::record::{Durability, RunOutcome};
-use rekindle::tool::{Approval, ToolError, ToolOutput, tool};
-use rekindle::{Json, Plan, PlanInput, ResumeOptions, Status, StepSpec};
+use rekindle::tool::{Approval, ToolError, tool};
+use rekindle::{Plan, PlanInput, ResumeOptions, Status, StepSpec};
 use rekindle_store::Fault;
 
 use crate::common::{noting, output, step};

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec, WaitNode, Work};
-use rekindle::operations::{self, Answer, At, ControlOptions};
+use rekindle::operations::{self, Answer, ControlOptions};
 use rekindle::record::{Durability, RunOutcome, WaitKind};
 use rekindle::tool::{Approval, ToolError, tool};
-use rekindle::{Json, OnWait, Plan, ResumeOptions, RunOptions, RunReport, Status};
+use rekindle::{Json, OnWait, Plan, ResumeOptions, RunOptions, Status};
 use rekindle_models::{Call, Script};
 use serde_json::json;
 
-use crate::common::{noting, runs, step};
+use crate::common::{noting, step};
 use crate::kit::{Held, Rig, agent, echo, of};
-use crate::support::{Kind, Of};
+use crate::support::Of;
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(8), future).await.expect("it stands still")
