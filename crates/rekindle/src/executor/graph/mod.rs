@@ -230,7 +230,6 @@ impl Graph {
 
 impl Inner {
     fn new_fingerprint(&self) -> Fingerprint {
-        let text = |value: &dyn erased::Text| value.text();
         let short = |text: String| Hash::of(text.as_bytes()).short();
         let mut print = Fingerprint::new().with("graph", &self.spec.name).with("entry", &self.spec.entry);
         for node in &self.nodes {
@@ -442,17 +441,9 @@ impl Executor for Inner {
     }
 }
 
-/// Anything that can be written down, for fingerprints.
-mod erased {
-    pub(super) trait Text {
-        fn text(&self) -> String;
-    }
-
-    impl<T: serde::Serialize> Text for T {
-        fn text(&self) -> String {
-            serde_json::to_string(self).unwrap_or_default()
-        }
-    }
+/// As it is written down, for fingerprints.
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 impl fmt::Debug for Inner {

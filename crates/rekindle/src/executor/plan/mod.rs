@@ -10,7 +10,7 @@ mod spec;
 pub(crate) mod state;
 mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -246,24 +246,24 @@ impl Inner {
             // Whoever starts it without knowing what it is says what is wanted in words.
             Err(_) => PlanInput::query(text),
         };
-        let (turn, results) =
-            driver.read(|state| (PlanRegister::load(state), state.log(&state::results()).len())).await;
+        let (before, results, set) = driver
+            .read(|state| {
+                let set: HashSet<String> = state.registers_under(MEMORY).map(|(key, _)| key.to_string()).collect();
+                (PlanRegister::load(state), state.log(&state::results()).len(), set)
+            })
+            .await;
         let at = PlanRegister {
-            turn: turn?.turn + 1,
+            turn: before?.turn + 1,
             query: input.query.unwrap_or_else(|| self.spec.query.clone()),
             results_from: results,
             ..PlanRegister::default()
         };
         let mut records = vec![at.record()?];
-        let context = self.spec.context.iter().chain(&input.context);
-        for (key, value) in context {
+        // What was set explicitly for this run counts more than what the plan begins with.
+        let own = self.spec.context.iter().filter(|(key, _)| !set.contains(&format!("{MEMORY}{key}")));
+        for (key, value) in own.chain(&input.context) {
             let key = register(&format!("{MEMORY}{key}"))?;
-            // What the caller set explicitly counts more than what the plan begins with.
-            if driver.read(|state| state.register(key.as_str()).is_none()).await
-                || input.context.contains_key(strip(&key))
-            {
-                records.push(RegisterSet::new(key, Json::from(value.clone())).into());
-            }
+            records.push(RegisterSet::new(key, Json::from(value.clone())).into());
         }
         driver.begin_turn().await;
         driver.stage_beginning(records).await?;
@@ -275,10 +275,6 @@ impl Inner {
 /// Whether a call that was intended certainly did not happen.
 fn is_not_done(open: &EffectState) -> bool {
     open.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::InfraError)
-}
-
-fn strip(key: &rekindle_core::RegisterKey) -> &str {
-    key.as_str().strip_prefix(MEMORY).unwrap_or_default()
 }
 
 /// The records that clear what an earlier turn left in the session's memory.
