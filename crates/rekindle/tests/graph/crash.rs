@@ -18,7 +18,7 @@ use rekindle_store::{Fault, FaultPlan, FaultyStore};
 use serde_json::{Value, json};
 
 use crate::kit::{Given, node, noting, noting_then, quick};
-use crate::support::{Kind, Ledger, World, records, state};
+use crate::support::{Kind, Ledger, World, on_every_store, records, state};
 
 fn script() -> Script {
     let set = |key: &str, value: Value| Call::new("set_output", json!({ "key": key, "value": value }));
@@ -353,23 +353,4 @@ async fn stopped_twice_async() {
     stop_twice(Durability::Async).await;
 }
 
-macro_rules! everywhere {
-    ($($name:ident: $kind:ident, $durability:ident;)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            stop_everywhere(Kind::$kind, Durability::$durability).await;
-        }
-    )*};
-}
-
-everywhere! {
-    memory_sync: Memory, Sync;
-    memory_async: Memory, Async;
-    memory_exit: Memory, Exit;
-    files_sync: Files, Sync;
-    files_async: Files, Async;
-    files_exit: Files, Exit;
-    sqlite_sync: Sqlite, Sync;
-    sqlite_async: Sqlite, Async;
-    sqlite_exit: Sqlite, Exit;
-}
+on_every_store!(stop_everywhere);

@@ -15,7 +15,7 @@ use rekindle_models::{Call, Script, ScriptedModel, Turn};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
 use serde_json::json;
 
-use crate::support::{Kind, Ledger, Of, World, messages, records, state};
+use crate::support::{Kind, Ledger, Of, World, messages, on_every_store, records, state};
 
 /// Eight iterations with parallel, sequential, failing, slow and streaming parts, and a wait.
 fn script() -> Script {
@@ -323,23 +323,4 @@ async fn stopped_twice_async() {
     stop_twice(Durability::Async).await;
 }
 
-macro_rules! everywhere {
-    ($($name:ident: $kind:ident, $durability:ident;)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            stop_everywhere(Kind::$kind, Durability::$durability).await;
-        }
-    )*};
-}
-
-everywhere! {
-    memory_sync: Memory, Sync;
-    memory_async: Memory, Async;
-    memory_exit: Memory, Exit;
-    files_sync: Files, Sync;
-    files_async: Files, Async;
-    files_exit: Files, Exit;
-    sqlite_sync: Sqlite, Sync;
-    sqlite_async: Sqlite, Async;
-    sqlite_exit: Sqlite, Exit;
-}
+on_every_store!(stop_everywhere);

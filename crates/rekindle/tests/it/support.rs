@@ -1,6 +1,6 @@
 //! What the tests share: stores as new processes see them, an external ledger, small tools.
 //! Several test programs include this file, and not each of them uses all of it.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, unused_macros)]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -27,6 +27,30 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 3] = [Self::Memory, Self::Files, Self::Sqlite];
 }
+
+/// Tests that call `stop(kind, durability)` for each store and each durability.
+macro_rules! on_every_store {
+    ($stop:ident) => {
+        on_every_store! { $stop
+            memory_sync: Memory, Sync;
+            memory_async: Memory, Async;
+            memory_exit: Memory, Exit;
+            files_sync: Files, Sync;
+            files_async: Files, Async;
+            files_exit: Files, Exit;
+            sqlite_sync: Sqlite, Sync;
+            sqlite_async: Sqlite, Async;
+            sqlite_exit: Sqlite, Exit;
+        }
+    };
+    ($stop:ident $($name:ident: $kind:ident, $durability:ident;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            $stop($crate::support::Kind::$kind, rekindle::record::Durability::$durability).await;
+        }
+    )*};
+}
+pub(crate) use on_every_store;
 
 /// A place for data that outlives the "processes" that open it.
 pub struct World {

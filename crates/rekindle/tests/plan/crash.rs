@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::common::{keys, noting, runs, step};
 use crate::kit::quick;
-use crate::support::{Kind, Ledger, Of, World, state};
+use crate::support::{Kind, Ledger, Of, World, on_every_store, state};
 
 /// Side effects that may happen once only, whoever must be asked.
 const ONCE: [&str; 4] = ["deploy", "email", "launch", "post"];
@@ -288,23 +288,4 @@ async fn stopped_twice_async() {
     stop_twice(Durability::Async).await;
 }
 
-macro_rules! everywhere {
-    ($($name:ident: $kind:ident, $durability:ident;)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            stop_everywhere(Kind::$kind, Durability::$durability).await;
-        }
-    )*};
-}
-
-everywhere! {
-    memory_sync: Memory, Sync;
-    memory_async: Memory, Async;
-    memory_exit: Memory, Exit;
-    files_sync: Files, Sync;
-    files_async: Files, Async;
-    files_exit: Files, Exit;
-    sqlite_sync: Sqlite, Sync;
-    sqlite_async: Sqlite, Async;
-    sqlite_exit: Sqlite, Exit;
-}
+on_every_store!(stop_everywhere);
