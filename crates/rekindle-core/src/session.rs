@@ -270,6 +270,8 @@ pub struct SessionQuery {
     pub labels: BTreeMap<String, String>,
     /// Started by this session.
     pub parent: Option<SessionKey>,
+    /// Started by no other session.
+    pub top_level: bool,
     /// Created at this time or later.
     pub created_from: Option<Timestamp>,
     /// Created before this time.
@@ -300,6 +302,7 @@ impl SessionQuery {
             tags: Vec::new(),
             labels: BTreeMap::new(),
             parent: None,
+            top_level: false,
             created_from: None,
             created_before: None,
             updated_from: None,
@@ -358,6 +361,7 @@ impl SessionQuery {
             && self.tags.iter().all(|tag| header.tags.contains(tag))
             && self.labels.iter().all(|(name, value)| header.labels.get(name) == Some(value))
             && (self.parent.is_none() || self.parent == header.parent)
+            && (!self.top_level || header.parent.is_none())
             && self.created_from.is_none_or(|from| info.created_at >= from)
             && self.created_before.is_none_or(|before| info.created_at < before)
             && self.updated_from.is_none_or(|from| updated_at >= from)

@@ -60,7 +60,7 @@ pub use faulty::{Fault, FaultPlan, FaultyStore};
 pub use files::FileStore;
 pub use memory::MemoryStore;
 pub use metered::{MeteredStore, Observation, StoreObserver};
-pub use open::open;
+pub use open::{open, schemes};
 pub use options::StoreOptions;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

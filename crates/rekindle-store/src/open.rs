@@ -10,6 +10,20 @@ use crate::options::StoreOptions;
 /// The schemes this version knows, with the feature each needs.
 const SCHEMES: &[(&str, &str)] = &[("memory", ""), ("file", "files"), ("sqlite", "sqlite")];
 
+/// The schemes of the stores in this build.
+///
+/// ```
+/// assert!(rekindle_store::schemes().contains(&"memory"));
+/// ```
+pub fn schemes() -> Vec<&'static str> {
+    let built = |feature: &str| match feature {
+        "files" => cfg!(feature = "files"),
+        "sqlite" => cfg!(feature = "sqlite"),
+        _ => feature.is_empty(),
+    };
+    SCHEMES.iter().filter(|(_, feature)| built(feature)).map(|(name, _)| *name).collect()
+}
+
 /// Opens the store a URL names: `memory:`, `file:./dir` or `sqlite:./rekindle.db`.
 ///
 /// Everything behind the scheme is the path as it is: nothing is decoded, so no path can be

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Journal;
 use crate::codec::{Codec, Frame, FrameError, Place, Stamp, object_from_line, object_to_line};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, OwnerId, SessionKey};
+use crate::id::{BranchId, Namespace, OwnerId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
 use crate::record::Record;
 use crate::session::{BranchInfo, DamageKind, SessionHeader, SessionInfo};
@@ -37,6 +37,8 @@ const APPEND_BYTES: usize = 1 << 20;
 pub struct ImportOptions {
     /// Another name for the session.
     pub rename: Option<SessionKey>,
+    /// Another namespace for it, under the same id, unless it is renamed.
+    pub namespace: Option<Namespace>,
     /// Also takes frames that are signed with a key this journal does not have. They are signed
     /// anew: whatever the file says becomes the truth.
     pub accept_unverified: bool,
@@ -289,7 +291,9 @@ struct Import<'a> {
 impl<'a> Import<'a> {
     fn begin(journal: &'a Journal, source: SessionInfo, options: &ImportOptions) -> Result<Self> {
         let origin = source.header.imported_from.clone().unwrap_or_else(|| source.header.key.clone());
-        let key = options.rename.clone().unwrap_or_else(|| source.header.key.clone());
+        let mut key = source.header.key.clone();
+        key.namespace = options.namespace.clone().unwrap_or(key.namespace);
+        let key = options.rename.clone().unwrap_or(key);
         let imported_from = (key != origin).then_some(origin);
         let mut header = SessionHeader { key, imported_from, sealed: None, ..source.header.clone() };
         header.genesis = journal.codec().genesis(&header);

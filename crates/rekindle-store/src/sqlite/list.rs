@@ -68,6 +68,9 @@ impl Filter {
             let values = [text(parent.id.as_str()), text(parent.namespace.as_str())];
             filter.and("s.parent_session = ? AND s.parent_namespace = ?", values);
         }
+        if query.top_level {
+            filter.and("s.parent_session IS NULL", []);
+        }
         if let Some(wanted) = &query.text {
             filter.and("instr(s.search, ?) > 0", [text(&wanted.to_lowercase())]);
         }

@@ -1,18 +1,64 @@
 //! What is wrong with a plan or a graph, all of it at once, each with its place.
 
+use std::fmt;
+
 use rekindle_core::{Error, Result};
 
 /// How many are told.
 const TOLD: usize = 10;
 
-/// What is wrong.
+/// Something that is wrong with a plan or a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpecFault {
+    /// Where, e.g. `steps[3].dependencies[0]`; behind it may stand which step or node that is, in
+    /// brackets.
+    pub place: String,
+    /// What is wrong there.
+    pub why: String,
+}
+
+/// Everything that is wrong with a plan or a graph: the source of the error its builder gives.
+///
+/// ```
+/// use rekindle::executor::SpecFaults;
+/// use rekindle::{Plan, StepSpec};
+/// use std::error::Error;
+///
+/// let error = Plan::builder("p").step(StepSpec::new("a", "nothing")).build().unwrap_err();
+/// let faults = error.source().and_then(|source| source.downcast_ref::<SpecFaults>()).unwrap();
+/// assert_eq!(faults.iter().next().unwrap().place, "steps[0].action (step `a`)");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecFaults(Vec<SpecFault>);
+
+impl SpecFaults {
+    /// The faults, in the order they were found.
+    pub fn iter(&self) -> std::slice::Iter<'_, SpecFault> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for SpecFaults {
+    /// Only how many there are: the error they are the source of tells them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => f.write_str("one fault"),
+            faults => write!(f, "{faults} faults"),
+        }
+    }
+}
+
+impl std::error::Error for SpecFaults {}
+
+/// What is wrong, while it is being gathered.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<String>);
+pub(crate) struct Faults(Vec<SpecFault>);
 
 impl Faults {
     /// Something is wrong at `place`.
     pub(crate) fn add(&mut self, place: impl Into<String>, why: impl AsRef<str>) {
-        self.0.push(format!("{}: {}", place.into(), why.as_ref()));
+        self.0.push(SpecFault { place: place.into(), why: why.as_ref().to_owned() });
     }
 
     /// An error if anything is wrong with `what`. What was told is told once.
@@ -22,11 +68,12 @@ impl Faults {
             return Ok(());
         }
         let more = faults.len().saturating_sub(TOLD);
-        let mut text = faults.into_iter().take(TOLD).collect::<Vec<_>>().join("; ");
+        let told = faults.iter().take(TOLD).map(|fault| format!("{}: {}", fault.place, fault.why));
+        let mut text = told.collect::<Vec<_>>().join("; ");
         if more > 0 {
             text.push_str(&format!("; and {more} more"));
         }
-        Err(Error::invalid(format!("{what} `{name}` is not valid: {text}")))
+        Err(Error::invalid(format!("{what} `{name}` is not valid: {text}")).because(SpecFaults(faults)))
     }
 }
 

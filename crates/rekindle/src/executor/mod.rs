@@ -19,6 +19,7 @@ use std::fmt;
 use async_trait::async_trait;
 use rekindle_core::{Journal, Record, Result, State};
 
+pub use self::faults::{SpecFault, SpecFaults};
 use crate::driver::{Driver, End, Fingerprint};
 use crate::message::Message;
 

@@ -5,8 +5,8 @@
 //! | to | call |
 //! | --- | --- |
 //! | find sessions | [`list`], [`show`], [`waits`] |
-//! | look back | [`history`], [`log`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
-//! | go elsewhere | [`fork`], [`edit`], [`checkpoint`], [`pin`], [`tag`] |
+//! | look back | [`history`], [`log`], [`milestones`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
+//! | go elsewhere | [`fork`], [`edit`], [`changes_of_patch`], [`checkpoint`], [`pin`], [`tag`] |
 //! | run | [`start`], [`resume`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
 //! | mend | [`settle`], [`verify`] |
@@ -29,6 +29,8 @@ mod inbox;
 mod inspect;
 mod line;
 mod list;
+mod milestones;
+mod patch;
 pub mod pending;
 mod replay;
 mod resume;
@@ -52,11 +54,13 @@ pub use history::{
 };
 pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
 pub use list::list;
+pub use milestones::{Milestones, milestones};
+pub use patch::changes_of_patch;
 pub use replay::{By, ReplayStep, Replayed, StepEnd, replay};
 pub use resume::{resume, start};
 pub use retention::{
-    Cleared, Deleted, Freed, Pruned, Unmarked, clear_session, delete_checkpoints, delete_inactive, delete_older_than,
-    plan_prune, prune,
+    Cleared, Deleted, Freed, Pruned, Unmarked, clear_session, delete_checkpoints, delete_inactive, delete_inactive_of,
+    delete_older_than, plan_prune, prune,
 };
 pub use send::{Sent, send};
 pub use settle::{Settled, Settlement, settle};

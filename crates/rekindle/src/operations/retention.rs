@@ -1,10 +1,13 @@
 //! Tidying up. Everything can be tried first: a dry run says what would go, and changes nothing.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rekindle_core::retention::{Policy, PrunePlan, Reason, Rule};
 use rekindle_core::{
-    BranchId, CheckpointId, DeletePlan, Error, ErrorKind, Namespace, Removed, Result, SessionKey, Timestamp,
+    BranchId, CheckpointId, DeletePlan, Error, ErrorKind, Namespace, ReadFrames, Removed, Result, Seq, SessionKey,
+    Slot, Status, StoreExt as _, Timestamp,
 };
 use serde::Serialize;
 
@@ -33,6 +36,8 @@ pub struct Pruned {
     pub dry_run: bool,
     /// What goes, what stays and why.
     pub plan: PrunePlan,
+    /// Bytes of the history that is compacted: the most that can be freed.
+    pub history_bytes: u64,
     /// What that freed.
     pub freed: Freed,
 }
@@ -45,12 +50,29 @@ pub async fn plan_prune(engine: &Engine, session: &SessionKey, policy: &Policy) 
 /// Removes the checkpoints of a session that `policy` does not keep, and the history nothing
 /// needs any more.
 pub async fn prune(engine: &Engine, session: &SessionKey, policy: &Policy, dry_run: bool) -> Result<Pruned> {
+    let context = |error: Error| error.during("prune");
     let plan = plan_prune(engine, session, policy).await?;
+    let history_bytes = history_bytes(engine, session, &plan).await.map_err(context)?;
     if dry_run {
-        return Ok(Pruned { dry_run, plan, freed: Freed::default() });
+        return Ok(Pruned { dry_run, plan, history_bytes, freed: Freed::default() });
     }
-    let done = engine.journal().apply_prune(session, plan, None).await.map_err(|error| error.during("prune"))?;
-    Ok(Pruned { dry_run, plan: done.plan, freed: done.removed.into() })
+    let done = engine.journal().apply_prune(session, plan, None).await.map_err(context)?;
+    Ok(Pruned { dry_run, plan: done.plan, history_bytes, freed: done.removed.into() })
+}
+
+/// How large the history is that a plan compacts.
+async fn history_bytes(engine: &Engine, session: &SessionKey, plan: &PrunePlan) -> Result<u64> {
+    let mut bytes = 0;
+    for trim in &plan.trims {
+        let read = ReadFrames::all(session.clone(), trim.branch.clone()).with_range(Seq(1), trim.through);
+        let mut count = |slots: Vec<Slot>| {
+            let whole = slots.iter().filter_map(|slot| if let Slot::Whole(frame) = slot { Some(frame) } else { None });
+            bytes += whole.map(|frame| frame.stored_len() as u64).sum::<u64>();
+            Ok(ControlFlow::Continue(()))
+        };
+        engine.journal().store().read_pages(&read, &mut count).await?;
+    }
+    Ok(bytes)
 }
 
 /// Removes the checkpoints of a session made before `cutoff`, except what is protected.
@@ -125,13 +147,43 @@ pub async fn delete_inactive(
     threshold: Duration,
     dry_run: bool,
 ) -> Result<Deleted> {
+    delete_inactive_of(engine, namespace, threshold, &[], dry_run).await
+}
+
+/// The same, of those alone that have one of `statuses`; any if there are none.
+pub async fn delete_inactive_of(
+    engine: &Engine,
+    namespace: &Namespace,
+    threshold: Duration,
+    statuses: &[Status],
+    dry_run: bool,
+) -> Result<Deleted> {
     let context = |error: Error| error.during("delete inactive");
-    let plan = engine.journal().plan_delete_inactive(namespace, threshold).await.map_err(context)?;
+    let mut plan = engine.journal().plan_delete_inactive(namespace, threshold).await.map_err(context)?;
+    if !statuses.is_empty() {
+        retain_statuses(engine, &mut plan, statuses).await.map_err(context)?;
+    }
     if dry_run {
         return Ok(Deleted { dry_run, plan, freed: Freed::default() });
     }
     let (plan, removed) = engine.journal().apply_delete(plan).await.map_err(context)?;
     Ok(Deleted { dry_run, plan, freed: removed.into() })
+}
+
+async fn retain_statuses(engine: &Engine, plan: &mut DeletePlan, statuses: &[Status]) -> Result<()> {
+    let mut of_status = HashSet::new();
+    for session in plan.delete.iter().chain(plan.protected.iter().map(|(session, _)| session)) {
+        match engine.journal().open(session).await {
+            Ok(info) if statuses.contains(&info.status()) => drop(of_status.insert(session.clone())),
+            Ok(_) => {}
+            // It was deleted since.
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    plan.delete.retain(|session| of_status.contains(session));
+    plan.protected.retain(|(session, _)| of_status.contains(session));
+    Ok(())
 }
 
 /// A session that was deleted with everything in it, or would be.

@@ -17,8 +17,8 @@ pub use context::ToolContext;
 pub use function::{FnTool, tool};
 pub use group::ToolGroup;
 pub use options::{Approval, Retries, ToolOptions};
-pub(crate) use output::Reply;
 pub use output::{Checked, IntoOutput, ToolError, ToolOutput};
+pub(crate) use output::{Reply, Verdict};
 pub(crate) use schema::Schema;
 
 /// A tool.

@@ -1,11 +1,13 @@
 //! What a tool gives back.
 
 use std::fmt;
+use std::time::Duration;
 
 use rekindle_core::Json;
-use rekindle_core::record::Usage;
+use rekindle_core::record::{InDoubtPolicy, Usage};
 use serde::Serialize;
 
+use crate::driver::{Recorded, Tried};
 use crate::wait::WaitSpec;
 
 /// What a tool gives back: a value, and what else should come of the call.
@@ -96,19 +98,58 @@ impl IntoOutput for ToolOutput {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolError {
     pub(crate) message: String,
-    pub(crate) retry: bool,
+    pub(crate) verdict: Verdict,
     pub(crate) usage: Usage,
+}
+
+/// What is known of a call that gave no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The tool says no.
+    Failed,
+    /// It did not happen; trying again, not before that time, may help.
+    DidNotHappen(Option<Duration>),
+    /// Nobody knows whether it happened.
+    InDoubt,
+}
+
+impl Verdict {
+    /// What that means for a try of an effect with `policy`.
+    pub(crate) fn tried(self, policy: InDoubtPolicy, recorded: Recorded, error: String) -> Tried {
+        let may_repeat = matches!(policy, InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent);
+        match self {
+            Self::Failed => Tried::Failed { recorded, error },
+            Self::DidNotHappen(after) => Tried::Passing { recorded, error, after },
+            Self::InDoubt if may_repeat => Tried::Passing { recorded, error, after: None },
+            Self::InDoubt => Tried::InDoubt { error },
+        }
+    }
 }
 
 impl ToolError {
     /// The tool says no: the model is told and may react.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), retry: false, usage: Usage::default() }
+        Self { message: message.into(), verdict: Verdict::Failed, usage: Usage::default() }
     }
 
     /// It could not be carried out and did not happen; trying again may help.
     pub fn retry(message: impl Into<String>) -> Self {
-        Self { message: message.into(), retry: true, usage: Usage::default() }
+        Self { message: message.into(), verdict: Verdict::DidNotHappen(None), usage: Usage::default() }
+    }
+
+    /// Its answer was lost: it may have happened or not. What is done then is what the tool declares
+    /// for calls in doubt.
+    pub fn in_doubt(message: impl Into<String>) -> Self {
+        Self { message: message.into(), verdict: Verdict::InDoubt, usage: Usage::default() }
+    }
+
+    /// If it is tried again, then not before `pause` has passed.
+    #[must_use]
+    pub fn not_before(mut self, pause: Duration) -> Self {
+        if let Verdict::DidNotHappen(after) = &mut self.verdict {
+            *after = Some(pause);
+        }
+        self
     }
 
     /// What the call used all the same, beside time: it counts towards the budgets of the run.
@@ -140,8 +181,11 @@ impl<E: std::error::Error + 'static> From<E> for ToolError {
             source = cause.source();
         }
         let ours = (&error as &dyn std::any::Any).downcast_ref::<rekindle_core::Error>();
-        let retry = ours.is_some_and(|error| error.retry() == rekindle_core::Retry::Later);
-        Self { message, retry, usage: Usage::default() }
+        let verdict = match ours.is_some_and(|error| error.retry() == rekindle_core::Retry::Later) {
+            true => Verdict::DidNotHappen(None),
+            false => Verdict::Failed,
+        };
+        Self { message, verdict, usage: Usage::default() }
     }
 }
 

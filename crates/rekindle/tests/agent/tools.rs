@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rekindle::record::{CheckpointTrigger, EffectIntent, EffectKind, OutcomeStatus, RunOutcome};
+use rekindle::record::{CheckpointTrigger, EffectIntent, EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome};
 use rekindle::tool::{FnTool, ToolContext, ToolError, ToolGroup, ToolOutput, tool};
 use rekindle::{Frequency, Json, Record, ResumeOptions};
 use rekindle_models::{Call, Script, Turn};
@@ -373,4 +373,32 @@ async fn without_pending_writes_a_step_is_repeated_whole_and_says_so() {
     let keys: Vec<_> = spy.requests().into_iter().map(|asked| asked.idempotency_key).collect();
     assert!(!keys[1..].contains(&keys[0]), "the answer with the calls was on record: {keys:?}");
     assert_eq!(intents(&rig.records().await, "a").len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_whose_answer_was_lost_is_treated_as_in_doubt() {
+    use InDoubtPolicy::{Ask, Check, Idempotent, Never, ReplaySafe};
+    let ends = [
+        (ReplaySafe, 2, "Succeeded"),
+        (Idempotent, 2, "Succeeded"),
+        (Ask, 1, "Waiting"),
+        (Check, 1, "Waiting"),
+        (Never, 1, "RK0022"),
+    ];
+    for (policy, calls, outcome) in ends {
+        let rig = Rig::new(Kind::Memory).await;
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&made);
+        let lossy = tool("send", "Sends.", move |_, _: Of| {
+            let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            async move { if first { Err(ToolError::in_doubt("the line broke")) } else { Ok("sent") } }
+        });
+        let lossy = lossy.writes().in_doubt(policy).retries(quick(3));
+        let (agent, _) = agent(Script::new("m").call("send", of("a")).text("done"), |builder| builder.tool(lossy));
+        let end = match agent.run_once("go", &rig.session).await {
+            Ok(report) => format!("{:?}", report.outcome),
+            Err(error) => error.code().to_owned(),
+        };
+        assert_eq!((made.load(Ordering::SeqCst), end.as_str()), (calls, outcome), "{policy:?}");
+    }
 }

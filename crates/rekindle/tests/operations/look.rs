@@ -96,6 +96,28 @@ async fn the_log_shows_each_branch_with_its_own_checkpoints() {
 }
 
 #[tokio::test]
+async fn milestones_are_what_happened_on_a_branch_newest_first() {
+    for world in [World::memory(), World::sqlite()] {
+        let (engine, session, agent) = (&world.engine, world.session("s").await, adder());
+        agent.run_once("19 + 23?", &session).await.unwrap();
+        let edits = vec![Change::SetMemory { key: "x".into(), value: Json::null() }];
+        let options = operations::ForkOptions { edits, ..Default::default() };
+        let fork = operations::fork(engine, session.key(), &At::Latest, options).await.unwrap();
+        let kinds = async |branch: &BranchId, limit| {
+            let found = operations::milestones(engine, session.key(), branch, limit).await.unwrap();
+            let kinds: Vec<_> = found.records.iter().map(|stored| stored.record.kind().to_owned()).collect();
+            (kinds, found.more)
+        };
+        let main = BranchId::main();
+        assert_eq!(kinds(&main, 9).await, (vec!["run_ended".into(), "run_started".into()], false));
+        assert_eq!(kinds(&main, 1).await, (vec!["run_ended".into()], true));
+        assert_eq!(kinds(&fork.branch, 9).await, (vec!["edit".into()], false));
+        let unknown = BranchId::new("none").unwrap();
+        assert_eq!(code(operations::milestones(engine, session.key(), &unknown, 1).await), "RK0003");
+    }
+}
+
+#[tokio::test]
 async fn records_come_in_pages_without_gaps() {
     for world in [World::memory(), World::sqlite()] {
         let (engine, session) = (&world.engine, world.session("s").await);

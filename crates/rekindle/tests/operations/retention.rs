@@ -5,7 +5,9 @@ use std::time::Duration;
 use rekindle::operations::{self, At, HistoryOptions, Marked};
 use rekindle::retention::{Policy, Reason, Rule};
 use rekindle::tool::Approval;
-use rekindle::{Agent, CheckpointId, Clock as _, ImportOptions, OwnerId, Session, SessionKey, StoreExt as _};
+use rekindle::{
+    Agent, CheckpointId, Clock as _, ImportOptions, Namespace, OwnerId, Session, SessionKey, Status, StoreExt as _,
+};
 
 use crate::world::{World, adder, code, payer};
 
@@ -45,6 +47,7 @@ async fn a_dry_run_changes_nothing_and_says_what_would_go() {
         let done = operations::prune(engine, key, &policy, false).await.unwrap();
         assert_eq!(done.plan, dry.plan);
         assert!(done.freed.frames > 0);
+        assert!(dry.history_bytes == done.history_bytes && done.history_bytes >= done.freed.bytes);
         assert_eq!(world.texts(&session, &At::Latest).await, text);
         let json = serde_json::to_value(&done).unwrap();
         assert_eq!(json["dry_run"], false);
@@ -106,6 +109,11 @@ async fn what_runs_or_waits_is_protected() {
     world.clock.advance(Duration::from_secs(3_600));
     let kept = operations::delete_inactive(engine, engine.namespace(), Duration::from_secs(1), false).await.unwrap();
     assert_eq!(kept.plan.protected, [(session.key().clone(), Reason::Waiting)]);
+    for (status, found) in [(Status::Waiting, 1), (Status::Succeeded, 0)] {
+        let second = Duration::from_secs(1);
+        let kept = operations::delete_inactive_of(engine, engine.namespace(), second, &[status], true).await.unwrap();
+        assert_eq!((kept.plan.protected.len(), kept.plan.delete.len()), (found, 0), "{status}");
+    }
     let owner = OwnerId::new("somebody").unwrap();
     let main = rekindle::BranchId::main();
     let lease = engine.journal().store().acquire(session.key(), &main, &owner, Duration::from_secs(9)).await.unwrap();
@@ -133,6 +141,10 @@ async fn a_session_is_verified_and_moved() {
     assert_eq!(other.texts(&here, &At::Latest).await, world.texts(&session, &At::Latest).await);
     let seen = operations::verify(&other.engine, here.key(), &verified.report.heads).await.unwrap();
     assert!(seen.sound, "{:?}", seen.report.damage);
+    let elsewhere = Namespace::new("elsewhere").unwrap();
+    let options = ImportOptions { namespace: Some(elsewhere.clone()), ..ImportOptions::default() };
+    let moved = operations::import(&other.engine, &mut file.as_slice(), &options).await.unwrap();
+    assert_eq!((&moved.session.namespace, &moved.session.id), (&elsewhere, &here.key().id));
     file.truncate(file.len() / 2);
     let cut = operations::import(&World::memory().engine, &mut file.as_slice(), &ImportOptions::default()).await;
     assert!(cut.is_err());

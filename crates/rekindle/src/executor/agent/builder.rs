@@ -111,6 +111,13 @@ impl AgentBuilder {
         self
     }
 
+    /// How its runs behave, all of it.
+    #[must_use]
+    pub fn options(mut self, options: RunOptions) -> Self {
+        self.options = options;
+        self
+    }
+
     /// How often partial answers are kept: after so many bytes or so long.
     #[must_use]
     pub fn partials(mut self, bytes: usize, interval: Duration) -> Self {

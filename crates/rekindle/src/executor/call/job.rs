@@ -11,7 +11,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::{Ended, RETURNED, Ready, Shape};
 use crate::driver::{Attempt, Driver, Performed, Recorded, Stop, Tried, WaitPurpose, check_value, panic_text};
 use crate::message::ToolResult;
-use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput};
+use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput, Verdict};
 
 /// How long a call that was told to stop may take to do so.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
@@ -136,13 +136,10 @@ impl<'a> Job<'a> {
             // A tool that was told to stop says so in its own way; what it says is no result.
             Left::Returned(Err(_)) | Left::Stopped if told_to_stop => return self.stopped().await,
             Left::Returned(Err(error)) => {
-                let ToolError { message, retry, usage } = shortened(error);
+                let ToolError { message, verdict, usage } = shortened(error);
                 let recorded = Recorded { usage, ..self.failure(&message).await? };
                 self.spend(usage).await;
-                match retry {
-                    true => Tried::Passing { recorded, error: message, after: None },
-                    false => Tried::Failed { recorded, error: message },
-                }
+                verdict.tried(self.ready.effect.policy, recorded, message)
             }
             Left::Panicked(text) => self.panicked(&text).await?,
             Left::TimedOut(after) => self.timed_out(after).await?,
@@ -164,12 +161,7 @@ impl<'a> Job<'a> {
     /// A call that did not come back in time may have happened.
     async fn timed_out(&self, after: Duration) -> Result<Tried> {
         let error = format!("the tool did not come back within {after:?}");
-        Ok(match self.ready.effect.policy {
-            InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent => {
-                Tried::Passing { recorded: self.failure(&error).await?, error, after: None }
-            }
-            _ => Tried::InDoubt { error },
-        })
+        Ok(Verdict::InDoubt.tried(self.ready.effect.policy, self.failure(&error).await?, error))
     }
 
     /// A call that was stopped: made again after a pause, given up otherwise, by itself or with the

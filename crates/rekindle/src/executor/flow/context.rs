@@ -122,15 +122,12 @@ impl FlowContext {
                 };
                 match value {
                     Ok(value) => Tried::Ok(value.into()),
-                    Err(ToolError { message, retry, usage }) => {
+                    Err(ToolError { message, verdict, usage }) => {
                         if usage != Usage::default() {
                             self.driver.spend(usage.into()).await;
                         }
                         let recorded = Recorded { usage, ..Json::null().into() };
-                        match retry {
-                            true => Tried::Passing { recorded, error: shortened(message), after: None },
-                            false => Tried::Failed { recorded, error: shortened(message) },
-                        }
+                        verdict.tried(policy, recorded, shortened(message))
                     }
                 }
             }
