@@ -1,6 +1,35 @@
-//! Models for Rekindle agents. So far one: the [`ScriptedModel`], which answers from a script, for
-//! tests, demos and replays. It needs no network and no key.
+//! Models for Rekindle agents:
 //!
+//! * [`OpenAiModel`]: chat completions as OpenAI, Azure OpenAI, Ollama, vLLM, llama.cpp, OpenRouter and
+//!   many more speak them.
+//! * [`AnthropicModel`]: the Messages API of Anthropic.
+//! * [`ScriptedModel`]: answers from a script, for tests, demos and replays. It needs no network and
+//!   no key.
+//!
+//! ```
+//! use rekindle::{Agent, Secret};
+//! use rekindle_models::{ApiKey, OpenAiModel};
+//!
+//! let key = ApiKey::new(Secret::new("sk-123")).labelled("@env:OPENAI_API_KEY");
+//! let model = OpenAiModel::builder("gpt-5").api_key(key).max_output_tokens(4_000).build()?;
+//! let agent = Agent::builder("guide", model).build()?;
+//! # Ok::<(), rekindle::Error>(())
+//! ```
+//!
+//! # Failures
+//! A model asks once and says whether asking again may help; the engine does the asking.
+//!
+//! | what happens | again? |
+//! | --- | --- |
+//! | no connection, silence, a stream that is cut, malformed JSON | yes |
+//! | status 408, 409, 429, 500, 502–504, 529; an error within a stream that is not the request's fault | yes, after `Retry-After` if given |
+//! | 400, 401, 403, 404 and other refusals, money used up, a redirect, a web page, an answer that is too large | no |
+//!
+//! An error names the server and the label of the key. What the provider says itself is shortened, and
+//! the key is taken out of it. Redirects are never followed, and neither the environment nor a proxy
+//! named there is looked at.
+//!
+//! # Scripted answers
 //! ```
 //! use rekindle_models::{Script, ScriptedModel, Turn};
 //! use serde_json::json;
@@ -88,8 +117,20 @@
 //! count. `retry` (true if left out) says whether asking again may help. `after_chunks` streams so
 //! many pieces first: a stream that is cut.
 
+mod anthropic;
+mod arrange;
+mod files;
+mod http;
+mod key;
+mod openai;
+mod price;
+mod request;
 mod script;
 mod scripted;
 
+pub use anthropic::{AnthropicBuilder, AnthropicModel};
+pub use key::ApiKey;
+pub use openai::{OpenAiBuilder, OpenAiModel};
+pub use price::Price;
 pub use script::{By, Call, Expect, Failure, Script, Stop, Turn, TurnUsage, When};
 pub use scripted::{Asked, ScriptedModel};
