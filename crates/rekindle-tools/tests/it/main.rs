@@ -1,0 +1,16 @@
+//! Tools as an agent uses them: called through the engine, on real processes, sockets and files.
+#![allow(clippy::unwrap_used)]
+
+mod agents;
+mod commands;
+mod crashes;
+mod files;
+mod http;
+mod kit;
+#[cfg(feature = "mcp")]
+mod mcp;
+#[cfg(feature = "mcp")]
+mod mcp_http;
+#[cfg(feature = "mcp")]
+mod mcp_server;
+mod server;
