@@ -1,2 +1,30 @@
-//! The binary.
-fn main() {}
+//! The binary `rekindle`: durable agent work on the command line. It reads the arguments, the
+//! environment and the configuration, and calls `rekindle::operations`; what it adds is words.
+
+mod app;
+mod cli;
+mod commands;
+mod complete;
+mod exit;
+mod failure;
+mod files;
+mod owner;
+mod reference;
+mod run;
+mod secrets;
+mod settings;
+mod ui;
+mod words;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::answer_completions();
+    let cli = cli::parse();
+    let ui = ui::Ui::new(&cli.global);
+    let exit = match app::start(cli, ui.clone()) {
+        Ok(exit) => exit,
+        Err(failure) => failure.tell(&ui),
+    };
+    exit.into()
+}

@@ -1,0 +1,117 @@
+//! What every command works with: the settings, the store, the author.
+
+use std::sync::Arc;
+
+use rekindle::codec::Codec;
+use rekindle::{Engine, Error, ErrorKind, Journal, Namespace, Result, SessionKey};
+use rekindle_store::{StoreOptions, SystemClock, system_ids};
+
+use crate::cli::{Cli, Global};
+use crate::failure::{Failure, Outcome};
+use crate::reference::{self, Moment};
+use crate::secrets::SystemSecrets;
+use crate::settings::Settings;
+use crate::ui::Ui;
+
+/// What every command works with.
+#[derive(Debug)]
+pub struct App {
+    pub ui: Ui,
+    pub global: Global,
+    pub settings: Settings,
+}
+
+/// Whether a command needs a store that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It looks at or changes what is there: a typo in a path never makes an empty store.
+    Existing,
+    /// It may be the first.
+    Create,
+}
+
+/// Runs a command.
+pub fn start(cli: Cli, ui: Ui) -> Outcome {
+    let settings = Settings::load(&cli.global)?;
+    let app = App { ui, global: cli.global, settings };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(ErrorKind::Unsupported, "no threads can be started").because(error))?;
+    let outcome = runtime.block_on(cli.command.run(&app));
+    // A tool that does not end must not keep the program: what it did is in doubt, and on record.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    outcome
+}
+
+impl App {
+    /// The engine over the store.
+    pub fn engine(&self, access: Access) -> Result<Engine> {
+        self.engine_at(&self.settings.store_url(), access)
+    }
+
+    /// The engine over the store at `url`.
+    pub fn engine_at(&self, url: &str, access: Access) -> Result<Engine> {
+        if access == Access::Create {
+            make_folder(url);
+        }
+        let options = StoreOptions::new().with_create(access == Access::Create);
+        let store = rekindle_store::open(url, options).map_err(|error| explained(error, url))?;
+        let codec = self.settings.codec(Codec::new(), store.capabilities().compress_from)?;
+        let journal = Journal::new(store, codec, Arc::new(SystemClock), system_ids()?);
+        let mut engine = Engine::with_journal(journal)
+            .with_secrets(SystemSecrets)
+            .with_owner(crate::owner::this_process())
+            .in_namespace(self.namespace()?);
+        if let Some(lease) = self.settings.lease() {
+            engine = engine.with_lease(lease);
+        }
+        if let Some(config) = self.settings.graph_checkpoints() {
+            engine = engine.with_checkpoint_config(config.clone());
+        }
+        Ok(engine)
+    }
+
+    /// Whose sessions are meant.
+    pub fn namespace(&self) -> Result<Namespace> {
+        match self.settings.namespace() {
+            Some(name) => Namespace::new(name),
+            None => Ok(Namespace::default()),
+        }
+    }
+
+    /// Who does what is done.
+    pub fn author(&self) -> String {
+        self.settings.author()
+    }
+
+    /// The session a person means.
+    pub async fn session(&self, engine: &Engine, text: &str) -> Result<SessionKey, Failure> {
+        Ok(reference::session(engine, text).await?)
+    }
+
+    /// The moment of a session a person means.
+    pub async fn moment(&self, engine: &Engine, text: &str) -> Result<Moment, Failure> {
+        Ok(reference::moment(engine, text, None).await?)
+    }
+}
+
+/// The folder a new store stands in.
+fn make_folder(url: &str) {
+    let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
+    if let Some(folder) = path.and_then(|path| std::path::Path::new(path).parent()) {
+        // If it cannot be made, opening the store says so.
+        let _ = std::fs::create_dir_all(folder);
+    }
+}
+
+/// What to do if there is no store.
+fn explained(error: Error, url: &str) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::not_found(format!("there is no store at {url}"))
+            .during("open store")
+            .hint("run something first (`rekindle demo`, `rekindle run FILE`), or name another store with --store"),
+        _ => error,
+    }
+}

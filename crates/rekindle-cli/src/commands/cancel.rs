@@ -1,0 +1,44 @@
+//! `rekindle cancel`: ends a run for good.
+
+use clap::Args;
+use rekindle::operations;
+
+use super::pause::{self, Stop};
+use crate::app::{Access, App};
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::ui::printable;
+
+/// What to cancel.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rekindle cancel trip-42\n  rekindle cancel trip-42 --reason 'not needed any more' --yes"
+)]
+pub struct Arguments {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// Does not ask
+    #[arg(long, short = 'y')]
+    yes: bool,
+    #[command(flatten)]
+    stop: Stop,
+}
+
+impl Arguments {
+    /// Cancels it.
+    pub async fn run(self, app: &App) -> Outcome {
+        let engine = app.engine(Access::Existing)?;
+        let session = app.session(&engine, &self.session).await?;
+        let options = self.stop.options(app)?;
+        // The history stays, so only a person who may have mistyped is asked.
+        let question = format!("End the run of {} for good? It cannot be resumed.", printable(session.id.as_str()));
+        if !self.yes && app.ui.can_ask() && !app.ui.confirm(&question) {
+            app.ui.remark("nothing was cancelled");
+            return Ok(Exit::Failed);
+        }
+        let done = operations::cancel(&engine, &session, &options).await?;
+        pause::tell(app, &session, &done, "cancel")?;
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,145 @@
+//! The store: whether it opens, can be written, is sound, and what waits in it.
+
+use rekindle::{Engine, Error, ErrorKind, SessionInfo, SessionQuery, Status, operations};
+
+use super::Check;
+use super::surroundings::place;
+use crate::app::{Access, App};
+use crate::ui::time;
+use crate::words::next;
+
+/// How many of the latest sessions are looked into.
+const LOOKED_INTO: usize = 10;
+/// A change this much later than now was made by another clock.
+const AHEAD: std::time::Duration = std::time::Duration::from_secs(60);
+
+pub async fn checks(app: &App) -> Vec<Check> {
+    let url = app.settings.store_url();
+    let engine = match app.engine(Access::Existing) {
+        Ok(engine) => engine,
+        Err(error) if *error.kind() == ErrorKind::NotFound => {
+            let says = format!("there is none at {url} yet");
+            return vec![Check::warning("store", says, "`rekindle init` and `rekindle run agent.yaml hello` make one")];
+        }
+        Err(error) => return vec![failed("store", &url, &error)],
+    };
+    let mut checks = vec![store(&url, &engine)];
+    checks.extend(writable(&url));
+    match latest(&engine).await {
+        Ok((sessions, total)) => {
+            checks.push(sessions_of(&engine, &sessions, total));
+            checks.push(integrity(app, &engine, &sessions).await);
+            checks.push(unfinished(app, &engine).await);
+            checks.push(waits(app, &engine).await);
+        }
+        Err(error) => checks.push(failed("sessions", "they cannot be listed", &error)),
+    }
+    checks
+}
+
+fn failed(name: &'static str, what: &str, error: &Error) -> Check {
+    Check::bad(name, format!("{what}: {}", error.message()), error.next_step())
+}
+
+fn store(url: &str, engine: &Engine) -> Check {
+    let can = engine.journal().store().capabilities();
+    let durable = if can.durable { "survives the machine" } else { "does not survive the machine" };
+    let many = if can.multi_process { "for several processes" } else { "for one process" };
+    Check::good("store", format!("{url}: {durable}, {many}"))
+}
+
+fn writable(url: &str) -> Option<Check> {
+    let path = place(url)?;
+    // SQLite writes files beside its own.
+    let folder = if path.is_dir() { path.clone() } else { path.parent()?.to_owned() };
+    let refused = [&path, &folder]
+        .into_iter()
+        .find(|path| rustix::fs::access(path.as_path(), rustix::fs::Access::WRITE_OK).is_err());
+    Some(match refused {
+        None => Check::good("writable", path.display().to_string()),
+        Some(path) => {
+            Check::bad("writable", format!("{} may not be written", path.display()), "change who may write there")
+        }
+    })
+}
+
+async fn latest(engine: &Engine) -> Result<(Vec<SessionInfo>, u64), Error> {
+    let query = SessionQuery::new(engine.namespace().clone()).with_limit(LOOKED_INTO).with_total();
+    let page = operations::list(engine, &query).await?;
+    Ok((page.sessions, page.total.unwrap_or_default()))
+}
+
+/// How many there are, and whether the clock of the store is that of this machine.
+fn sessions_of(engine: &Engine, sessions: &[SessionInfo], total: u64) -> Check {
+    let now = engine.journal().clock().now();
+    let ahead = sessions.iter().map(|info| info.updated_at().max(info.observed_at)).max();
+    match ahead.filter(|at| at.since(now) > AHEAD) {
+        Some(at) => {
+            let says = format!("the store is ahead of this clock: its last change was at {}", time::short(at));
+            Check::warning("sessions", says, "compare the clocks of the machines that use it")
+        }
+        None if total == 1 => Check::good("sessions", format!("1 in namespace {}", engine.namespace())),
+        None => Check::good("sessions", format!("{} in namespace {}", time::count(total), engine.namespace())),
+    }
+}
+
+async fn integrity(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Check {
+    let to_do = || next::line(app, ["verify", "--all"]);
+    for info in sessions {
+        let key = &info.header.key;
+        let shown = match operations::show(engine, key).await {
+            Ok(shown) => shown,
+            Err(error) if *error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => {
+                return Check::bad("integrity", format!("{} cannot be read: {}", key.id, error.message()), to_do());
+            }
+        };
+        let torn = rekindle::DamageKind::Torn;
+        let damage = shown.damage.iter().find(|damage| damage.kind != torn).map(|damage| damage.detail.clone());
+        if let Some(why) = shown.unreadable.or(damage) {
+            return Check::bad("integrity", format!("{} is damaged: {why}", key.id), to_do());
+        }
+    }
+    match sessions.len() {
+        0 => Check::good("integrity", "nothing to check"),
+        1 => Check::good("integrity", "the latest session is readable"),
+        number => Check::good("integrity", format!("the latest {number} sessions are readable")),
+    }
+}
+
+async fn count(engine: &Engine, statuses: &[Status]) -> Result<(u64, Option<SessionInfo>), Error> {
+    let mut query = SessionQuery::new(engine.namespace().clone()).with_limit(1).with_total();
+    query.statuses = statuses.to_vec();
+    let page = operations::list(engine, &query).await?;
+    Ok((page.total.unwrap_or_default(), page.sessions.into_iter().next()))
+}
+
+async fn unfinished(app: &App, engine: &Engine) -> Check {
+    match count(engine, &[Status::Interrupted, Status::Paused]).await {
+        Err(error) => failed("unfinished", "they cannot be listed", &error),
+        Ok((1, Some(info))) => {
+            let to_do = next::line(app, ["resume", info.header.key.id.as_str()]);
+            Check::warning("unfinished", format!("1 session is {}", info.status()), to_do)
+        }
+        Ok((0, _)) => Check::good("unfinished", "no session was left interrupted or paused"),
+        Ok((number, _)) => {
+            let to_do = next::line(app, ["sessions", "--status", "interrupted", "--status", "paused"]);
+            Check::warning("unfinished", format!("{} sessions are interrupted or paused", time::count(number)), to_do)
+        }
+    }
+}
+
+async fn waits(app: &App, engine: &Engine) -> Check {
+    match count(engine, &[Status::Waiting]).await {
+        Err(error) => failed("waits", "they cannot be listed", &error),
+        Ok((0, _)) => Check::good("waits", "no session waits for somebody"),
+        Ok((number, _)) => {
+            let says = if number == 1 {
+                "1 session waits for somebody".into()
+            } else {
+                format!("{} sessions wait for somebody", time::count(number))
+            };
+            Check::warning("waits", says, next::line(app, ["waits"]))
+        }
+    }
+}

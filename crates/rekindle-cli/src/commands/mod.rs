@@ -1,0 +1,44 @@
+//! The commands, one file each. A command reads its arguments, calls an operation and says what
+//! came of it.
+
+pub mod answer;
+pub mod cancel;
+mod changing;
+pub mod checkpoint;
+pub mod completions;
+pub mod config;
+pub mod copy;
+pub mod demo;
+pub mod diff;
+pub mod doctor;
+mod each;
+pub mod edit;
+pub mod explain;
+pub mod export;
+pub mod fork;
+pub mod help;
+pub mod import;
+pub mod init;
+pub mod log;
+pub mod man;
+pub mod pause;
+pub mod prune;
+pub mod replay;
+pub mod resume;
+pub mod run;
+pub mod schema;
+pub mod send;
+pub mod sessions;
+pub mod settle;
+pub mod signal;
+pub mod verify;
+pub mod version;
+pub mod waits;
+
+/// What was done, and the command line to go on with.
+#[derive(Debug, serde::Serialize)]
+struct WithNext<'a, T> {
+    #[serde(flatten)]
+    done: &'a T,
+    next: String,
+}

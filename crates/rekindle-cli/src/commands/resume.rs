@@ -1,0 +1,165 @@
+//! `rekindle resume`: goes on with a session after a crash, a pause, a failure or an answer.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use rekindle::operations::{self, At, Shown};
+use rekindle::{BranchId, Engine, Error, ErrorKind, ResumeOptions, RunHandle, Session, SessionKey};
+use rekindle_definitions::Built;
+
+use crate::app::{Access, App};
+use crate::failure::{Failure, Outcome};
+use crate::owner;
+use crate::reference;
+use crate::run::{self, BuildArguments, Remembered, RunArguments};
+use crate::ui::{duration, style, time};
+use crate::words::next;
+
+/// What to go on with.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rekindle resume @
+  rekindle resume ses_01 --set region=eu --secret token=@env:TOKEN
+  rekindle resume ses_01 --checkpoint ckpt_02     # on a new branch, from there
+
+Finished calls are never made again; a call that was under way follows its tool's policy.")]
+#[group(skip)]
+pub struct Arguments {
+    /// The session: an id, the beginning of one, or @ for the latest
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The file it runs, if not the one it remembers
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Another model for every agent in the file; a change is drift
+    #[arg(long)]
+    model: Option<String>,
+    /// Goes on from this checkpoint, on a new branch
+    #[arg(long, value_name = "CHECKPOINT", conflicts_with = "branch")]
+    checkpoint: Option<String>,
+    /// Goes on with this branch
+    #[arg(long)]
+    branch: Option<String>,
+    /// If history is damaged, goes on from the nearest checkpoint that is whole
+    #[arg(long)]
+    fallback: bool,
+    /// Takes the session over from an owner that is known to be dead
+    #[arg(long)]
+    take_over: bool,
+    /// Waits so long for another owner to end, e.g. 30s
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    run: RunArguments,
+    #[command(flatten)]
+    build: BuildArguments,
+}
+
+impl Arguments {
+    /// Goes on.
+    pub async fn run(self, app: &App) -> Outcome {
+        let engine = app.engine(Access::Existing)?;
+        let key = app.session(&engine, &self.session).await?;
+        let built = self.built(app, &engine, &key).await?;
+        let session = engine.open_session(key.id.as_str()).await?;
+        let shown = operations::show(&engine, &key).await?;
+        let left = run::Calls::left_in(&engine, &key).await;
+        let handle = self.start(app, &engine, &built, &session).await?;
+        told(app, &shown);
+        let watched = run::follow(app, handle, left, self.build.events).await;
+        built.shutdown().await;
+        run::tell(app, &watched?, self.build.events)
+    }
+
+    async fn built(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<Built, Failure> {
+        let remembered = match (&self.file, Remembered::of(engine, key).await) {
+            (Some(file), Ok(remembered)) => Remembered { file: file.clone(), ..remembered },
+            (Some(file), Err(_)) => Remembered { file: file.clone(), model: None },
+            (None, remembered) => remembered?,
+        };
+        let model = self.model.clone().or(remembered.model);
+        if !remembered.file.exists() {
+            let message = format!("the file of the session, {}, is not there any more", remembered.file.display());
+            let hint = format!("name it: {} --file FILE", next::resume(app, key));
+            return Err(Error::not_found(message).on(key).hint(hint).into());
+        }
+        run::built(app, run::load(&remembered.file)?, model.as_deref(), &self.build).await
+    }
+
+    /// Starts it. The sessions of a process of this machine that has ended are taken over at once.
+    async fn start(&self, app: &App, engine: &Engine, built: &Built, session: &Session) -> Result<RunHandle, Failure> {
+        let options = self.options(app, engine, session.key()).await?;
+        match built.resume(session, options.clone()).await {
+            Err(error) if owner::has_died(&error) => {
+                app.ui.remark(format!("{}its process has died; taking over{}", style::DIM, style::RESET));
+                Ok(built.resume(session, options.take_over()).await?)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
+                let (id, resume) = (session.key().id.as_str(), next::resume(app, session.key()));
+                let pause = next::line(app, ["pause", id]);
+                let hint = format!("pause it with: {pause}; or wait for it: {resume} --wait 30s");
+                Err(error.hint(hint).into())
+            }
+            started => Ok(started?),
+        }
+    }
+
+    async fn options(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<ResumeOptions, Failure> {
+        let mut options = self.run.add_to(ResumeOptions::new(app.author()))?;
+        if let Some(text) = &self.checkpoint {
+            options = match reference::at(engine, key, text).await? {
+                At::Checkpoint(id) => options.from_checkpoint(id),
+                _ => {
+                    return Err(Error::invalid(format!("`{text}` is no checkpoint"))
+                        .hint(format!("list them: rekindle sessions checkpoints {}", key.id))
+                        .into());
+                }
+            };
+        }
+        if let Some(branch) = &self.branch {
+            options = options.on_branch(BranchId::new(branch)?);
+        }
+        if self.fallback {
+            options = options.fallback();
+        }
+        if self.take_over {
+            options = options.take_over();
+        }
+        Ok(match self.wait {
+            Some(patience) => options.patience(patience),
+            None => options,
+        })
+    }
+}
+
+/// What the run finds: what is done and stays done, and what is in doubt.
+fn told(app: &App, shown: &Shown) {
+    let spent = &shown.spent.turn;
+    let mut parts = Vec::new();
+    if spent.iterations > 0 {
+        parts.push(format!("{} steps", time::count(spent.iterations)));
+    }
+    if spent.tool_calls > 0 {
+        parts.push(format!("{} calls", time::count(spent.tool_calls)));
+    }
+    let kept = if parts.is_empty() {
+        "nothing was finished yet".to_owned()
+    } else {
+        format!("{} are kept", parts.join(" and "))
+    };
+    let open = shown.effects.iter().filter(|effect| !effect.settled).count();
+    let doubt = match open {
+        0 => String::new(),
+        1 => "; 1 call was under way".to_owned(),
+        _ => format!("; {open} calls were under way"),
+    };
+    let name = shown.header.agent.as_deref().unwrap_or("session");
+    let (bold, dim, reset) = (style::BOLD, style::DIM, style::RESET);
+    app.ui.remark(format!(
+        "{bold}{}{reset} {dim}resumed · {} · {kept}{doubt}{reset}",
+        crate::ui::printable(name),
+        shown.header.key.id
+    ));
+}

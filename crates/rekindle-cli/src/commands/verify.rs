@@ -1,0 +1,212 @@
+//! `rekindle verify`: reads and checks every byte of sessions.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rekindle::operations::{self, Verified};
+use rekindle::{BranchId, Damage, DamageKind, Engine, Error, ErrorKind, Head, SessionKey};
+use serde::Deserialize;
+use serde_json::{Map, json};
+
+use super::each::Each;
+use crate::app::{Access, App};
+use crate::exit::Exit;
+use crate::failure::{self, Outcome};
+use crate::ui::live::Live;
+use crate::ui::stream::Stream;
+use crate::ui::table::{Cell, Table};
+use crate::ui::{printable, style, time};
+
+/// The largest file of heads.
+const MAX_SEEN: u64 = 1 << 30;
+/// How many places of damage are kept to be shown; all are counted.
+const SHOWN: usize = 1_000;
+
+/// Which sessions.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rekindle verify @\n  rekindle verify --all --json > heads.json\n  rekindle verify --all --seen heads.json\n\nEnds with 7 if anything is damaged. With --seen, a store that was set back to an older copy counts as\ndamaged too."
+)]
+pub struct Arguments {
+    /// The sessions
+    #[arg(value_name = "SESSION")]
+    sessions: Vec<String>,
+    /// All sessions of the namespace
+    #[arg(long, conflicts_with = "sessions")]
+    all: bool,
+    /// What an earlier `verify --json` printed: all of that must still be there
+    #[arg(long, value_name = "FILE")]
+    seen: Option<PathBuf>,
+}
+
+type Heads = BTreeMap<BranchId, Head>;
+
+/// What was found in all sessions.
+#[derive(Debug, Default)]
+struct Sum {
+    sessions: u64,
+    damaged: u64,
+    records: u64,
+    bytes: u64,
+    torn: u64,
+    found: Vec<(SessionKey, String, String, String)>,
+    more: u64,
+}
+
+impl Arguments {
+    /// Verifies them.
+    pub async fn run(self, app: &App) -> Outcome {
+        if self.sessions.is_empty() && !self.all {
+            let hint = "name one (`rekindle verify @`), or say --all";
+            return Err(Error::invalid("nothing says which session to verify").hint(hint).into());
+        }
+        let mut seen = self.seen.as_deref().map(read_seen).transpose()?.unwrap_or_default();
+        let engine = app.engine(Access::Existing)?;
+        let mut each = match self.all {
+            true => Each::all(&engine).await?,
+            false => Each::named(app, &engine, &self.sessions).await?,
+        };
+        let mut stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
+        let (mut live, mut sum) = (Live::new(app.ui.clone()), Sum::default());
+        while let Some(session) = each.next(&engine).await? {
+            each.show(&mut live, "verifying", &session);
+            let heads = seen.remove(&session).unwrap_or_default();
+            let verified = verify(&engine, &session, &heads).await?;
+            let Some(verified) = verified else { continue };
+            sum.add(&session, &verified);
+            if let Some(stream) = &mut stream {
+                match &verified {
+                    Ok(verified) => stream.item(verified)?,
+                    Err(error) => stream.item(&json!({
+                        "session": session, "sound": false, "error": failure::describe(error)["error"],
+                    }))?,
+                }
+            }
+        }
+        live.clear();
+        let gone: Vec<SessionKey> = if self.all { seen.into_keys().collect() } else { Vec::new() };
+        match stream {
+            Some(stream) => sum.end(stream, &gone)?,
+            None => sum.tell(app, &gone)?,
+        }
+        Ok(if sum.damaged > 0 { Exit::Integrity } else { Exit::Ok })
+    }
+}
+
+/// What verification found, or why the session cannot be verified. Nothing if it was deleted.
+async fn verify(engine: &Engine, session: &SessionKey, seen: &Heads) -> Result<Option<Result<Verified, Error>>, Error> {
+    match operations::verify(engine, session, seen).await {
+        Ok(verified) => Ok(Some(Ok(verified))),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound => Ok(None),
+            ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. } | ErrorKind::KeyMissing { .. } => Ok(Some(Err(error))),
+            _ => Err(error),
+        },
+    }
+}
+
+impl Sum {
+    fn add(&mut self, session: &SessionKey, verified: &Result<Verified, Error>) {
+        self.sessions += 1;
+        match verified {
+            Ok(verified) => {
+                self.records += verified.report.records;
+                self.bytes += verified.report.bytes;
+                self.damaged += u64::from(!verified.sound);
+                verified.report.damage.iter().for_each(|damage| self.damage(session, damage));
+            }
+            Err(error) => {
+                self.damaged += 1;
+                let at = error.position().map_or_else(|| "–".to_owned(), ToString::to_string);
+                self.note(session, at, error.code().to_owned(), error.message().to_owned());
+            }
+        }
+    }
+
+    fn damage(&mut self, session: &SessionKey, damage: &Damage) {
+        if damage.kind == DamageKind::Torn {
+            self.torn += 1;
+            return;
+        }
+        let at = match damage.last {
+            last if last == damage.first => damage.position().to_string(),
+            last if last == rekindle::Seq::MAX => format!("{}…", damage.position()),
+            last => format!("{}…{last}", damage.position()),
+        };
+        let kind = serde_json::to_value(damage.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
+        self.note(session, at, kind.unwrap_or_default(), damage.detail.clone());
+    }
+
+    fn note(&mut self, session: &SessionKey, at: String, kind: String, detail: String) {
+        match self.found.len() < SHOWN {
+            true => self.found.push((session.clone(), at, kind, detail)),
+            false => self.more += 1,
+        }
+    }
+
+    fn end(&self, stream: Stream, gone: &[SessionKey]) -> std::io::Result<()> {
+        let fields = json!({
+            "sound": self.damaged == 0, "verified": self.sessions, "damaged": self.damaged,
+            "records": self.records, "bytes": self.bytes, "gone": gone,
+        });
+        stream.end(fields.as_object().unwrap_or(&Map::new()))
+    }
+
+    fn tell(&self, app: &App, gone: &[SessionKey]) -> std::io::Result<()> {
+        if !self.found.is_empty() {
+            let mut table = Table::new(&["SESSION", "AT", "DAMAGE", "DETAIL"]);
+            for (session, at, kind, detail) in &self.found {
+                let name = Cell::styled(session.id.as_str(), style::NAME);
+                table.row([name, Cell::new(at), Cell::styled(kind, style::BAD), Cell::new(detail)]);
+            }
+            table.lines(app.ui.table_width()).iter().try_for_each(|line| app.ui.line(line))?;
+        }
+        if self.more > 0 {
+            app.ui.line(format!("and {} more; --json has them all", time::count(self.more)))?;
+        }
+        let (sign, colour) = if self.damaged == 0 { ("✓", style::GOOD) } else { ("✗", style::BAD) };
+        app.ui.line(format!(
+            "{colour}{sign}{} {}, {}, {}: {}",
+            style::RESET,
+            time::counted(self.sessions, "session"),
+            time::counted(self.records, "record"),
+            time::bytes(self.bytes),
+            if self.damaged == 0 { "all sound".to_owned() } else { format!("{} damaged", time::count(self.damaged)) },
+        ))?;
+        if self.torn > 0 {
+            app.ui.remark(format!(
+                "{} cut off; nothing that was acknowledged is missing",
+                time::counted(self.torn, "unfinished write")
+            ));
+        }
+        for session in gone {
+            app.ui.remark(format!("{} was there before and is gone", printable(session.id.as_str())));
+        }
+        if let Some((session, ..)) = self.found.first() {
+            let session = printable(session.id.as_str());
+            app.ui.hint(format!("`rekindle sessions checkpoints {session}` lists what can be gone back to; `rekindle fork` goes on from there"));
+        }
+        Ok(())
+    }
+}
+
+/// The heads in what an earlier verification printed.
+fn read_seen(path: &Path) -> Result<BTreeMap<SessionKey, Heads>, Error> {
+    #[derive(Deserialize)]
+    struct Document {
+        sessions: Vec<Item>,
+    }
+    #[derive(Deserialize)]
+    struct Item {
+        session: SessionKey,
+        #[serde(default)]
+        heads: Heads,
+    }
+    let text = crate::files::read_text(path, MAX_SEEN)?;
+    let document: Document = serde_json::from_str(&text).map_err(|error| {
+        Error::invalid(format!("{} is not what `verify --json` prints: {error}", path.display()))
+            .hint("make it with: rekindle verify --all --json > heads.json")
+    })?;
+    Ok(document.sessions.into_iter().map(|item| (item.session, item.heads)).collect())
+}

@@ -1,0 +1,87 @@
+//! `rekindle waits`: everything that waits for somebody, over all sessions.
+
+use clap::Args;
+use rekindle::Timestamp;
+use rekindle::operations::{self, OpenWait};
+use rekindle::record::WaitKind;
+
+use crate::app::{Access, App};
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::ui::table::{Cell, Table};
+use crate::ui::{printable, style, time};
+use crate::words::{ids, name_of, next};
+
+/// Nothing but what can be said everywhere.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rekindle waits\n  rekindle waits --json")]
+pub struct Arguments {}
+
+impl Arguments {
+    /// Lists them.
+    pub async fn run(self, app: &App) -> Outcome {
+        let engine = app.engine(Access::Existing)?;
+        let open = operations::waits(&engine, engine.namespace()).await?;
+        if app.ui.is_json() {
+            app.ui.json(&open)?;
+            return Ok(Exit::Ok);
+        }
+        let now = engine.journal().clock().now();
+        if open.waits.is_empty() {
+            app.ui.remark("nothing waits");
+        } else {
+            table(&open.waits, now, app.ui.table_width()).iter().try_for_each(|line| app.ui.line(line))?;
+        }
+        for wait in &open.waits {
+            tell_next(app, wait)?;
+        }
+        for (session, why) in &open.unreadable {
+            let id = printable(session.id.as_str());
+            app.ui.remark(format!("{}unreadable:{} {id}: {}", style::WARN, style::RESET, printable(why)));
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn table(waits: &[OpenWait], now: Timestamp, columns: usize) -> Vec<String> {
+    // Where there is no room, whoever needs the whole id finds it in the line that answers.
+    let roomy = columns >= 100;
+    let header: &[&'static str] = match roomy {
+        true => &["WAIT", "SESSION", "KIND", "ASKED", "EXPIRES", "PROMPT"],
+        false => &["SESSION", "KIND", "ASKED", "PROMPT"],
+    };
+    let mut table = Table::new(header);
+    for open in waits {
+        let opened = &open.wait.opened;
+        let asked = ids::made_at(opened.wait.as_str()).map_or("–".to_owned(), |at| time::ago(at, now));
+        let expires = match opened.expires_at {
+            Some(_) if open.wait.expired => "expired".to_owned(),
+            Some(at) => time::short(at),
+            None => "–".to_owned(),
+        };
+        let answered = if open.answered { "(answered) " } else { "" };
+        let mut cells = vec![
+            Cell::styled(open.session.id.as_str(), style::NAME),
+            Cell::new(name_of(&opened.kind)),
+            Cell::new(asked),
+        ];
+        if roomy {
+            cells.insert(0, Cell::styled(opened.wait.as_str(), style::NAME));
+            cells.push(Cell::new(expires));
+        }
+        cells.push(Cell::new(format!("{answered}{}", opened.prompt)));
+        table.row(cells);
+    }
+    table.lines(columns)
+}
+
+/// The lines that answer it, or go on if it is answered.
+fn tell_next(app: &App, open: &OpenWait) -> std::io::Result<()> {
+    let id = printable(open.session.id.as_str());
+    let lines = match (open.answered || open.wait.expired, open.wait.opened.kind) {
+        (true, _) | (_, WaitKind::Timer) => vec![next::resume(app, &open.session)],
+        (false, _) => next::answers(app, &open.session, &open.wait),
+    };
+    app.ui.line(format!("\n{}{id}{}", style::NAME, style::RESET))?;
+    lines.iter().try_for_each(|line| app.ui.line(format!("  {}", printable(line))))
+}

@@ -1,0 +1,202 @@
+//! Which session and which moment of it a person means: whole ids, their beginnings, `@` for the
+//! latest, and moments behind another `@`.
+
+use rekindle::operations::{self, At, HistoryOptions};
+use rekindle::{
+    BranchId, CheckpointId, Engine, Error, ErrorKind, MAX_PAGE, Position, Result, Seq, SessionInfo, SessionKey,
+    SessionQuery, StoreExt as _,
+};
+
+/// How many candidates an error names.
+const TOLD: usize = 8;
+
+/// A moment of a session.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    pub session: SessionKey,
+    pub at: At,
+}
+
+/// The session `text` means: its id, the beginning of one, `@` for the latest, `@-N` for the one
+/// `N` before it.
+pub async fn session(engine: &Engine, text: &str) -> Result<SessionKey> {
+    if let Some(back) = latest(text) {
+        return nth_latest(engine, back).await;
+    }
+    let key = engine.key(text)?;
+    match engine.journal().open(&key).await {
+        Ok(_) => return Ok(key),
+        Err(error) if *error.kind() != ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    by_beginning(engine, text).await
+}
+
+/// The moment `text` means. Without a session in it, a moment of `beside` if that is given.
+pub async fn moment(engine: &Engine, text: &str, beside: Option<&SessionKey>) -> Result<Moment> {
+    match session(engine, text).await {
+        Ok(session) => return Ok(Moment { session, at: At::Latest }),
+        Err(error) if *error.kind() != ErrorKind::NotFound || !could_be_moment(text) => {
+            let Some(beside) = beside.filter(|_| *error.kind() == ErrorKind::NotFound) else { return Err(error) };
+            return Ok(Moment { session: beside.clone(), at: at(engine, beside, text).await? });
+        }
+        Err(_) => {}
+    }
+    // An id may have an `@` in it; a moment has none.
+    let (named, place) = text.rsplit_once('@').unwrap_or(("", text));
+    let session = match (named, beside) {
+        ("", Some(beside)) => beside.clone(),
+        ("", None) => nth_latest(engine, 0).await?,
+        (named, _) => session(engine, named).await?,
+    };
+    Ok(Moment { at: at(engine, &session, place).await?, session })
+}
+
+/// A moment of `session`: a checkpoint or the beginning of its id, a branch, `branch:seq`, `step:N`,
+/// `~N` for the checkpoint `N` before the latest.
+pub async fn at(engine: &Engine, session: &SessionKey, text: &str) -> Result<At> {
+    if text.is_empty() {
+        return Ok(At::Latest);
+    }
+    if let Some(step) = text.strip_prefix("step:").and_then(|step| step.parse().ok()) {
+        return Ok(At::Step(step));
+    }
+    if let Some(back) = text.strip_prefix('~').map(|back| if back.is_empty() { Ok(1) } else { back.parse::<usize>() }) {
+        let back =
+            back.map_err(|_| Error::invalid(format!("`{text}` is no moment; write ~2 for two before the latest")))?;
+        return nth_checkpoint(engine, session, back).await;
+    }
+    if let Some((branch, seq)) = text.rsplit_once(':')
+        && let Ok(seq) = seq.parse()
+    {
+        return Ok(At::Position(Position::new(BranchId::new(branch)?, Seq(seq))));
+    }
+    let info = engine.journal().open(session).await?;
+    if let Some(branch) = info.branches.iter().find(|branch| branch.branch.as_str() == text) {
+        return Ok(At::Head(branch.branch.clone()));
+    }
+    checkpoint(engine, &info, text).await.map(At::Checkpoint)
+}
+
+/// The checkpoint a moment of `session` stands at: that one, or the last before it.
+pub async fn checkpoint_at(engine: &Engine, session: &SessionKey, text: &str) -> Result<CheckpointId> {
+    let at = at(engine, session, text).await?;
+    checkpoint_of(engine, &Moment { session: session.clone(), at }).await
+}
+
+/// The checkpoint a moment stands at: that one, or the last before it.
+pub async fn checkpoint_of(engine: &Engine, moment: &Moment) -> Result<CheckpointId> {
+    if let At::Checkpoint(id) = &moment.at {
+        return Ok(id.clone());
+    }
+    let options = HistoryOptions { at: moment.at.clone(), before: None, limit: 1 };
+    let page = operations::history(engine, &moment.session, &options).await?;
+    let first = page.checkpoints.into_iter().next();
+    first.map(|found| found.checkpoint.id).ok_or_else(|| {
+        let hint = format!("`rekindle checkpoint {}` makes one", moment.session.id);
+        Error::not_found("there is no checkpoint at or before that moment").on(&moment.session).hint(hint)
+    })
+}
+
+/// The position a moment stands for now.
+pub async fn position_of(engine: &Engine, moment: &Moment) -> Result<Position> {
+    if let At::Position(position) = &moment.at {
+        return Ok(position.clone());
+    }
+    let options = HistoryOptions { at: moment.at.clone(), before: None, limit: 1 };
+    Ok(operations::history(engine, &moment.session, &options).await?.position)
+}
+
+/// The checkpoint with that id, or the only one whose id begins so.
+async fn checkpoint(engine: &Engine, info: &SessionInfo, text: &str) -> Result<CheckpointId> {
+    let session = &info.header.key;
+    if let Ok(id) = CheckpointId::new(text)
+        && engine.journal().checkpoint(session, &id).await.is_ok()
+    {
+        return Ok(id);
+    }
+    let mut found = Vec::new();
+    for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
+        let options = HistoryOptions { at: At::Head(branch.branch.clone()), limit: 1_000, ..HistoryOptions::default() };
+        for checkpoint in operations::history(engine, session, &options).await?.checkpoints {
+            let id = checkpoint.checkpoint.id;
+            if begins(id.as_str(), text) && !found.contains(&id) {
+                found.push(id);
+            }
+        }
+    }
+    match found.len() {
+        1 => Ok(found.swap_remove(0)),
+        0 => Err(Error::not_found(format!("there is no checkpoint or branch `{text}`")).on(session).hint(format!(
+            "`rekindle sessions checkpoints {}` lists them; other moments are branch:seq, step:N and ~N",
+            session.id
+        ))),
+        _ => Err(several("checkpoints", text, found.iter().map(ToString::to_string))),
+    }
+}
+
+async fn nth_checkpoint(engine: &Engine, session: &SessionKey, back: usize) -> Result<At> {
+    let options = HistoryOptions { limit: back.saturating_add(1).min(1_000), ..HistoryOptions::default() };
+    let page = operations::history(engine, session, &options).await?;
+    match page.checkpoints.into_iter().nth(back) {
+        Some(checkpoint) => Ok(At::Checkpoint(checkpoint.checkpoint.id)),
+        None => Err(Error::not_found(format!("the session has no {} checkpoints", back + 1)).on(session)),
+    }
+}
+
+/// How many sessions before the latest `text` means.
+fn latest(text: &str) -> Option<usize> {
+    match text.strip_prefix('@')? {
+        "" => Some(0),
+        "-" => Some(1),
+        back => back.strip_prefix('-')?.parse().ok(),
+    }
+}
+
+fn could_be_moment(text: &str) -> bool {
+    text.contains('@')
+}
+
+async fn nth_latest(engine: &Engine, back: usize) -> Result<SessionKey> {
+    let mut query = SessionQuery::new(engine.namespace().clone()).with_limit(back.saturating_add(1).min(MAX_PAGE));
+    query.top_level = true;
+    let mut sessions = operations::list(engine, &query).await?.sessions;
+    if back < sessions.len() {
+        return Ok(sessions.swap_remove(back).header.key);
+    }
+    let message = match sessions.len() {
+        0 => "there are no sessions yet".to_owned(),
+        1 => "there is only one session".to_owned(),
+        number => format!("there are only {number} sessions"),
+    };
+    Err(Error::not_found(message).hint("`rekindle run FILE` starts one; `rekindle sessions` lists them"))
+}
+
+async fn by_beginning(engine: &Engine, text: &str) -> Result<SessionKey> {
+    let mut query = SessionQuery::new(engine.namespace().clone()).with_limit(500);
+    query.text = Some(text.to_owned());
+    let all = engine.journal().store().list_all(&query).await?;
+    let mut found: Vec<_> = all.into_iter().filter(|info| begins(info.header.key.id.as_str(), text)).collect();
+    match found.len() {
+        1 => Ok(found.swap_remove(0).header.key),
+        0 => Err(Error::not_found(format!("there is no session `{text}`"))
+            .hint("`rekindle sessions` lists them; @ means the latest")),
+        _ => Err(several("sessions", text, found.iter().map(|info| info.header.key.id.to_string()))),
+    }
+}
+
+/// Whether an id begins so, with or without its prefix.
+fn begins(id: &str, text: &str) -> bool {
+    let bare = id.split_once('_').map_or(id, |(_, bare)| bare);
+    !text.is_empty() && (id.starts_with(text) || bare.starts_with(text))
+}
+
+fn several(what: &str, text: &str, ids: impl Iterator<Item = String>) -> Error {
+    let ids: Vec<_> = ids.collect();
+    let mut told = ids.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", ");
+    if ids.len() > TOLD {
+        told.push_str(&format!(" and {} more", ids.len() - TOLD));
+    }
+    Error::invalid(format!("`{text}` is the beginning of {} {what}: {told}", ids.len()))
+        .hint("write more of the id you mean")
+}

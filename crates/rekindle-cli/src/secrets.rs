@@ -1,0 +1,91 @@
+//! Where secrets come from: the environment, a file, the system's keychain, a command. They are
+//! looked up when they are used and kept nowhere.
+
+use std::process::{Command, Stdio};
+
+use rekindle::{Error, Result, Secret, SecretRef, SecretSource};
+
+/// The largest secret.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// The schemes there are, for messages.
+pub const SCHEMES: &str = "@env:VARIABLE, @file:path, @keychain:service/account or @command:program arguments";
+
+/// The secrets of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemSecrets;
+
+impl SecretSource for SystemSecrets {
+    fn resolve(&self, reference: &SecretRef) -> Result<Secret> {
+        let found = match reference.scheme() {
+            "env" => from_environment(reference.rest())?,
+            "file" => from_file(reference.rest())?,
+            "keychain" => from_keychain(reference)?,
+            "command" => from_command(reference, reference.rest().split_whitespace())?,
+            scheme => {
+                return Err(
+                    Error::invalid(format!("there are no `@{scheme}:` secrets")).hint(format!("write {SCHEMES}"))
+                );
+            }
+        };
+        match found.trim_end_matches(['\r', '\n']) {
+            "" => Err(Error::not_found(format!("the secret {} is empty", reference.as_str()))),
+            secret => Ok(Secret::new(secret)),
+        }
+    }
+}
+
+fn from_environment(variable: &str) -> Result<String> {
+    std::env::var(variable).map_err(|error| match error {
+        std::env::VarError::NotPresent => Error::not_found(format!("the environment has no {variable}"))
+            .hint(format!("set it first: export {variable}=…")),
+        std::env::VarError::NotUnicode(_) => Error::invalid(format!("{variable} in the environment is not UTF-8")),
+    })
+}
+
+fn from_file(path: &str) -> Result<String> {
+    let unreadable = |error: std::io::Error| {
+        let message = format!("the secret's file {path} cannot be read");
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Error::not_found(message).because(error),
+            _ => Error::invalid(message).because(error),
+        }
+    };
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > MAX_BYTES {
+        return Err(Error::limit("bytes of a secret", size, MAX_BYTES));
+    }
+    std::fs::read_to_string(path).map_err(unreadable)
+}
+
+/// By the system's own tool: `security` on macOS, `secret-tool` of libsecret elsewhere.
+fn from_keychain(reference: &SecretRef) -> Result<String> {
+    let Some((service, account)) = reference.rest().split_once('/') else {
+        return Err(
+            Error::invalid("a keychain secret names service and account").hint("write @keychain:service/account")
+        );
+    };
+    let arguments = match cfg!(target_os = "macos") {
+        true => vec!["security", "find-generic-password", "-w", "-s", service, "-a", account],
+        false => vec!["secret-tool", "lookup", "service", service, "account", account],
+    };
+    from_command(reference, arguments.into_iter())
+}
+
+/// What a program prints.
+fn from_command<'a>(reference: &SecretRef, mut words: impl Iterator<Item = &'a str>) -> Result<String> {
+    let program = words.next().ok_or_else(|| Error::invalid("a command secret names a program"))?;
+    let output = Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output = output.map_err(|error| {
+        Error::not_found(format!("the program `{program}` for {} cannot be run", reference.as_str())).because(error)
+    })?;
+    if !output.status.success() {
+        return Err(Error::not_found(format!(
+            "`{program}` gave no secret for {}: {}",
+            reference.as_str(),
+            output.status
+        )));
+    }
+    String::from_utf8(output.stdout)
+        .map_err(|_| Error::invalid(format!("the secret {} is not UTF-8", reference.as_str())))
+}

@@ -1,0 +1,90 @@
+//! The form of `rekindle.toml`.
+
+use std::collections::BTreeMap;
+
+use rekindle::graph::CheckpointConfig;
+use rekindle_definitions::{ModelSpec, RunOptionsSpec};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The configuration of Rekindle on the command line.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Form {
+    /// Where sessions are: `sqlite:./rekindle.db`, `file:./dir` or `memory:`. A relative path is
+    /// meant from where this file is.
+    pub store: Option<String>,
+    /// Whose sessions are meant.
+    pub namespace: Option<String>,
+    /// Who is on record for what is done by hand.
+    pub author: Option<String>,
+    /// The model for every agent, whatever its file says.
+    pub model: Option<String>,
+    /// How long after a process dies until another may take its sessions over, e.g. `15s`.
+    pub lease: Option<String>,
+    /// When checkpoints are made and how long they are kept.
+    pub checkpoints: Checkpoints,
+    /// How runs behave unless their file says otherwise.
+    pub run: RunOptionsSpec,
+    /// Models by short names, for `model: NAME` in files.
+    pub models: BTreeMap<String, ModelSpec>,
+    /// What commands and MCP servers are given.
+    pub tools: Tools,
+    /// What is never stored.
+    pub redaction: Redaction,
+    /// Encrypts everything that is stored.
+    pub encryption: Option<Keys>,
+    /// Signs everything that is stored.
+    pub signing: Option<Keys>,
+}
+
+/// When checkpoints are made and how long they are kept.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Checkpoints {
+    /// Whether checkpoints are made by themselves. The journal is written either way.
+    pub enabled: Option<bool>,
+    /// Whether each step of a plan and each turn of an agent is marked.
+    pub auto_checkpoint: Option<bool>,
+    /// How many are kept for each branch when a run ends.
+    pub max_checkpoints_per_session: Option<usize>,
+    /// How old those may be that are kept beyond that.
+    pub prune_after_days: Option<u64>,
+    /// Whether what is stored is compressed.
+    pub compress_state: Option<bool>,
+    /// When graphs make checkpoints.
+    pub graph: Option<CheckpointConfig>,
+}
+
+/// What commands and MCP servers are given.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// The names of further variables of the environment that are passed on.
+    pub environment: Vec<String>,
+}
+
+/// What is never stored.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Redaction {
+    /// Keys whose values are left out, beside those that always are.
+    pub exclude: Vec<String>,
+    /// Regular expressions of texts that are left out, by name.
+    pub patterns: BTreeMap<String, String>,
+}
+
+/// A key and the ones before it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// Where the key is: `@env:VARIABLE`, `@file:path`, `@keychain:service/account` or `@command:…`;
+    /// 64 hexadecimal digits.
+    pub key: String,
+    /// The key's id, by which it is found again after a change; `default` unless this says otherwise.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// Earlier keys by their ids, for reading.
+    #[serde(default)]
+    pub old: BTreeMap<String, String>,
+}

@@ -1,0 +1,234 @@
+//! The configuration: `rekindle.toml` of the user and of the project, then the environment, then
+//! flags; what comes later wins, key by key.
+
+mod form;
+mod keys;
+mod layers;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rekindle::codec::{Codec, KeyRing};
+use rekindle::graph::CheckpointConfig;
+use rekindle::retention::{Policy, Rule};
+use rekindle::{Error, Frequency, Result, RunOptions, SecretSource as _};
+use rekindle_definitions::{Faults, RunOptionsSpec};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::cli::Global;
+use crate::secrets::SystemSecrets;
+use form::{Checkpoints, Form, Keys};
+
+pub use keys::KEYS;
+pub use layers::Origin;
+
+/// The store, unless something says otherwise.
+const DEFAULT_STORE: &str = "sqlite:./rekindle.db";
+
+/// The level at which frames are compressed.
+const COMPRESSION: i32 = 1;
+
+/// The effective configuration.
+#[derive(Debug)]
+pub struct Settings {
+    form: Form,
+    layers: layers::Layers,
+}
+
+/// A key of the configuration as it is now.
+#[derive(Debug, serde::Serialize)]
+pub struct Effective {
+    /// Its name, e.g. `run.durability`.
+    pub key: String,
+    /// Its value; nothing if it has none.
+    pub value: Value,
+    /// Where the value comes from.
+    pub origin: String,
+    /// What it is for.
+    pub about: String,
+}
+
+/// The JSON Schema of `rekindle.toml`.
+pub fn schema() -> Value {
+    schemars::schema_for!(Form).to_value()
+}
+
+impl Settings {
+    /// Reads files, environment and flags.
+    pub fn load(global: &Global) -> Result<Self, Faults> {
+        let mut layers = layers::Layers::new();
+        for path in layers::files(global.config.as_deref()) {
+            layers.add_file(&path)?;
+        }
+        layers.add_environment(std::env::vars_os())?;
+        layers.add_flags(global)?;
+        let form = Form::deserialize(&layers.merged).map_err(|error| {
+            // Each layer was checked on its own: what is left is a combination.
+            Faults::one(rekindle_definitions::Fault::new(format!("the configuration is not right: {error}")))
+        })?;
+        Ok(Self { form, layers })
+    }
+
+    /// Every key, its value and where that comes from.
+    pub fn effective(&self) -> Vec<Effective> {
+        let known = KEYS.iter().map(|key| {
+            let found = self.layers.get(key.name);
+            Effective {
+                key: key.name.to_owned(),
+                value: found.map_or_else(|| key.default.into(), |(value, _)| value.clone()),
+                origin: found.map_or_else(|| "default".to_owned(), |(_, origin)| origin.to_string()),
+                about: key.about.to_owned(),
+            }
+        });
+        let tables = self.layers.tables().map(|(name, value, origin)| Effective {
+            key: name,
+            value,
+            origin: origin.to_string(),
+            about: String::new(),
+        });
+        known.chain(tables).collect()
+    }
+
+    /// The configuration files that were read.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.layers.files
+    }
+
+    /// Variables of the environment that look like configuration and are none.
+    pub fn strange_variables(&self) -> &[String] {
+        &self.layers.strange
+    }
+
+    /// Where sessions are.
+    pub fn store_url(&self) -> String {
+        let url = self.form.store.as_deref().unwrap_or(DEFAULT_STORE);
+        match self.layers.get("store") {
+            Some((_, Origin::File(file))) => beside(url, file),
+            _ => url.to_owned(),
+        }
+    }
+
+    /// Whose sessions are meant.
+    pub fn namespace(&self) -> Option<&str> {
+        self.form.namespace.as_deref()
+    }
+
+    /// Who does what is done.
+    pub fn author(&self) -> String {
+        let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+        self.form.author.clone().or_else(user).unwrap_or_else(|| "cli".to_owned())
+    }
+
+    /// The model for every agent, whatever its file says.
+    pub fn model(&self) -> Option<&str> {
+        self.form.model.as_deref()
+    }
+
+    /// Models by short names.
+    pub fn models(&self) -> &std::collections::BTreeMap<String, rekindle_definitions::ModelSpec> {
+        &self.form.models
+    }
+
+    /// How long a lease lasts.
+    pub fn lease(&self) -> Option<Duration> {
+        self.form.lease.as_deref().and_then(|text| crate::ui::duration::parse(text).ok())
+    }
+
+    /// When graphs make checkpoints.
+    pub fn graph_checkpoints(&self) -> Option<&CheckpointConfig> {
+        self.form.checkpoints.graph.as_ref()
+    }
+
+    /// How runs behave unless their file says otherwise.
+    pub fn run_defaults(&self) -> RunOptionsSpec {
+        self.form.run.clone()
+    }
+
+    /// The names of variables that commands and MCP servers are given.
+    pub fn passed_environment(&self) -> Vec<(String, String)> {
+        let usual = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ", "SHELL"];
+        let own = self.form.tools.environment.iter().map(String::as_str);
+        usual.into_iter().chain(own).filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect()
+    }
+
+    /// What the keys of `[checkpoints]` mean for a run.
+    pub fn adjustment(&self) -> impl FnOnce(&mut RunOptions) + Send + 'static {
+        let checkpoints = self.form.checkpoints.clone();
+        move |options| adjust(&checkpoints, options)
+    }
+
+    /// The codec with compression, redaction and keys.
+    pub fn codec(&self, mut codec: Codec, compress_from: usize) -> Result<Codec> {
+        codec = match self.form.checkpoints.compress_state {
+            Some(false) => codec.without_compression(),
+            _ => codec.with_compression(compress_from, COMPRESSION),
+        };
+        let redaction = &self.form.redaction;
+        if !redaction.exclude.is_empty() || !redaction.patterns.is_empty() {
+            let mut rules = codec.redaction().clone().with_keys(redaction.exclude.iter().map(String::as_str));
+            for (name, pattern) in &redaction.patterns {
+                rules = rules.with_pattern(name, pattern)?;
+            }
+            codec = codec.with_redaction(rules);
+        }
+        if let Some(keys) = &self.form.signing {
+            codec = codec.with_signing(ring(keys, "signing")?);
+        }
+        if let Some(keys) = &self.form.encryption {
+            codec = codec.with_encryption(ring(keys, "encryption")?);
+        }
+        Ok(codec)
+    }
+}
+
+/// The keys of `[checkpoints]`, as a run understands them.
+fn adjust(checkpoints: &Checkpoints, options: &mut RunOptions) {
+    if checkpoints.enabled == Some(false) || checkpoints.auto_checkpoint == Some(false) {
+        options.checkpoints = Frequency::Manual;
+        let quiet = CheckpointConfig { on_node_start: false, on_node_complete: false, ..CheckpointConfig::default() };
+        options.checkpoint_config.get_or_insert(quiet);
+    }
+    if options.retention.is_none() {
+        let last = checkpoints.max_checkpoints_per_session.map(Rule::LastN);
+        let age = checkpoints.prune_after_days.map(|days| Rule::MaxAge(Duration::from_secs(days * 86_400)));
+        let rules: Vec<Rule> = last.into_iter().chain(age).collect();
+        options.retention = (!rules.is_empty()).then(|| Policy::new(rules));
+    }
+}
+
+/// A relative path in a store URL is meant from where its file is.
+fn beside(url: &str, file: &Path) -> String {
+    let Some((scheme @ ("sqlite" | "file"), path)) = url.split_once(':') else { return url.to_owned() };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => format!("{scheme}:{}", folder.join(path).display()),
+        None => url.to_owned(),
+    }
+}
+
+fn ring(keys: &Keys, what: &str) -> Result<KeyRing> {
+    let mut ring = KeyRing::new(keys.id.as_deref().unwrap_or("default"), key(&keys.key, what)?)?;
+    for (id, reference) in &keys.old {
+        ring = ring.with_old(id, key(reference, what)?)?;
+    }
+    Ok(ring)
+}
+
+/// 32 bytes as 64 hexadecimal digits, from wherever the reference says.
+fn key(reference: &str, what: &str) -> Result<[u8; 32]> {
+    let secret = SystemSecrets.resolve(&reference.parse()?)?;
+    let wrong = || {
+        Error::invalid(format!("the {what} key {reference} is not 64 hexadecimal digits"))
+            .hint("make one with: openssl rand -hex 32")
+    };
+    let digits = secret.expose().trim();
+    if digits.len() != 64 || !digits.is_ascii() {
+        return Err(wrong());
+    }
+    let mut bytes = [0; 32];
+    for (number, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[number * 2..number * 2 + 2], 16).map_err(|_| wrong())?;
+    }
+    Ok(bytes)
+}

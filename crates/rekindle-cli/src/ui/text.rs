@@ -1,0 +1,86 @@
+//! Text that fits where it stands and does nothing to a terminal.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// `text` without characters a terminal would obey: ids, titles and errors come from anywhere.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// `text` on one line.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    printable(&line)
+}
+
+/// `text` without colours; movements of the cursor stay.
+pub fn without_colours(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("\u{1b}[") {
+        let (before, sequence) = rest.split_at(start);
+        kept.push_str(before);
+        let end = sequence[2..].find(|c: char| c.is_ascii_alphabetic()).map_or(sequence.len(), |end| end + 3);
+        if !sequence[..end].ends_with('m') {
+            kept.push_str(&sequence[..end]);
+        }
+        rest = &sequence[end..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// How many columns `text` takes; styles take none.
+pub fn width(text: &str) -> usize {
+    if text.contains('\u{1b}') { anstream::adapter::strip_str(text).to_string().width() } else { text.width() }
+}
+
+/// `text` in at most `columns`, its end cut off if need be.
+pub fn shorten(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut used = 1;
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used > columns {
+            break;
+        }
+        kept.push(c);
+    }
+    kept.push('…');
+    kept
+}
+
+/// One line of `text` in at most `columns`.
+pub fn fit(text: &str, columns: usize) -> String {
+    // A long text is not read to its end only to be cut.
+    let head: String = text.chars().take(columns.saturating_mul(4).saturating_add(8)).collect();
+    shorten(&one_line(&head), columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_by_columns() {
+        assert_eq!(shorten("hello", 5), "hello");
+        assert_eq!(shorten("hello!", 5), "hell…");
+        assert_eq!(shorten("日本語", 4), "日…");
+        assert_eq!(fit("a\n  b\tc", 10), "a b c");
+        assert_eq!(printable("a\u{1b}[31mb"), "a\u{fffd}[31mb");
+    }
+
+    #[test]
+    fn styles_take_no_columns() {
+        assert_eq!(width("\u{1b}[31mred\u{1b}[0m"), 3);
+    }
+}

@@ -1,0 +1,137 @@
+//! The lines to run next, as they would be typed: quoted for a shell, with the store and the
+//! namespace if those were said too.
+
+use rekindle::SessionKey;
+use rekindle::operations::{EffectView, WaitView};
+use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::ui::style;
+
+/// The line that runs `rekindle` with these words, where this one was told to look.
+pub fn line<I>(app: &App, words: I) -> String
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    let mut line = "rekindle".to_owned();
+    let config = app.global.config.as_ref().map(|path| path.display().to_string());
+    // A file that only the environment names is found again without a word.
+    let config = config.filter(|_| std::env::var_os("REKINDLE_CONFIG").is_none());
+    let said = [("--store", &app.global.store), ("--namespace", &app.global.namespace), ("--config", &config)];
+    for (flag, value) in said {
+        if let Some(value) = value {
+            line.push_str(&format!(" {flag} {}", quoted(value)));
+        }
+    }
+    for word in words {
+        line.push(' ');
+        line.push_str(&quoted(word.as_ref()));
+    }
+    line
+}
+
+/// Says what can be run next.
+pub fn tell(app: &App, line: &str) {
+    app.ui.remark(format!("{}next:{} {}", style::HINT, style::RESET, crate::ui::printable(line)));
+}
+
+/// The line that goes on with a session.
+pub fn resume(app: &App, session: &SessionKey) -> String {
+    line(app, ["resume", session.id.as_str()])
+}
+
+/// The lines that answer a wait; none for what only time answers.
+pub fn answers(app: &App, session: &SessionKey, wait: &WaitView) -> Vec<String> {
+    let (id, opened) = (session.id.as_str(), &wait.opened);
+    let name = opened.wait.as_str();
+    match opened.kind {
+        WaitKind::Timer => Vec::new(),
+        WaitKind::Signal => vec![line(app, ["signal", id, &opened.prompt, &example_of(wait, "null")])],
+        WaitKind::Question => vec![line(app, ["answer", id, name, &example_of(wait, "ANSWER")])],
+        WaitKind::Approval => {
+            let mut yes = vec!["answer", id, name, "--approve"];
+            let digest = wait.approve_digest.map(|digest| digest.to_string());
+            if let Some(digest) = &digest {
+                yes.extend(["--digest", digest]);
+            }
+            vec![line(app, yes), line(app, ["answer", id, name, "--reject", "REASON"])]
+        }
+    }
+}
+
+/// The lines that settle a call of which nobody knows whether it happened; none if a resume makes
+/// it again anyhow.
+pub fn settle(app: &App, session: &SessionKey, effect: &EffectView) -> Vec<String> {
+    let again = matches!(effect.policy, InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent);
+    if effect.settled || again || effect.kind == EffectKind::Model {
+        return Vec::new();
+    }
+    let (id, name) = (session.id.as_str(), effect.effect.as_str());
+    vec![line(app, ["settle", id, name, "--happened", "RESULT"]), line(app, ["settle", id, name, "--failed", "REASON"])]
+}
+
+/// An answer that fits, to be replaced by the one that is meant.
+fn example_of(wait: &WaitView, otherwise: &str) -> String {
+    let schema = wait.opened.schema.as_ref().and_then(|schema| schema.to_value().ok());
+    match schema.as_ref().and_then(example) {
+        Some(Value::String(text)) => text,
+        Some(value) => value.to_string(),
+        None => otherwise.to_owned(),
+    }
+}
+
+/// A small value that fits a schema, as far as its shape says.
+fn example(schema: &Value) -> Option<Value> {
+    if let Some(first) = schema.get("enum").and_then(|values| values.get(0)) {
+        return Some(first.clone());
+    }
+    match schema.get("type").and_then(Value::as_str)? {
+        "object" => {
+            let required = schema.get("required").and_then(Value::as_array);
+            let names = required.into_iter().flatten().filter_map(Value::as_str);
+            let of =
+                |name: &str| schema.pointer(&format!("/properties/{name}")).and_then(example).unwrap_or(json!("…"));
+            Some(Value::Object(names.map(|name| (name.to_owned(), of(name))).collect()))
+        }
+        "array" => Some(json!([])),
+        "boolean" => Some(json!(true)),
+        "integer" | "number" => Some(json!(1)),
+        _ => None,
+    }
+}
+
+/// A word as a shell reads it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@=+,%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_more_into_them() {
+        assert_eq!(quoted("trip-42"), "trip-42");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("$(rm -rf ~)"), "'$(rm -rf ~)'");
+    }
+
+    #[test]
+    fn examples_fit_their_schema() {
+        let check = |schema: Value, expected: Option<Value>| assert_eq!(example(&schema), expected);
+        check(json!({"type": "integer"}), Some(json!(1)));
+        check(json!({"enum": ["a", "b"]}), Some(json!("a")));
+        check(json!({"type": "string"}), None);
+        check(
+            json!({"type": "object", "properties": {"action": {"enum": ["retry"]}, "result": {}}, "required": ["action"]}),
+            Some(json!({"action": "retry"})),
+        );
+    }
+}
