@@ -1,0 +1,2 @@
+# What the program can say.
+greet() { printf 'hello, %s\n' "$1"; }
