@@ -1,5 +1,6 @@
 //! The groups of figures. A new group is a file with a `GROUP` in it and its line below.
 
+mod cli;
 mod engine;
 mod executors;
 mod journal;
@@ -11,7 +12,7 @@ use crate::Result;
 use crate::bench::Bench;
 
 /// All groups, in the order they are measured.
-pub const GROUPS: &[Group] = &[journal::GROUP, engine::GROUP, executors::GROUP];
+pub const GROUPS: &[Group] = &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP];
 
 /// Figures that are measured together.
 #[derive(Debug)]
