@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rekindle::tool::{Tool, ToolSpec};
-use rekindle::{Error, Json, SubAgent};
+use rekindle::{Error, Hash, Json, SubAgent};
 use rekindle_tools::{CommandOutput, CommandTool, FileAccess, HttpBody, HttpTool, Stdin, file_tools};
 use serde_json::json;
 
@@ -15,6 +15,21 @@ use crate::definition::{Definition, Inner, ReadTool, resolve_path, schema_of};
 use crate::document::child;
 use crate::fault::{Fault, Faults};
 use crate::form::{BodySpec, FileAccessName, HttpSpec, OutputName, SecretName, StdinSpec};
+
+/// The keys of a tool that say what it does.
+const DOES: [&str; 11] = [
+    "command",
+    "shell",
+    "http",
+    "question",
+    "directory",
+    "stdin",
+    "environment",
+    "secret_environment",
+    "output",
+    "accept_exit_codes",
+    "check_command",
+];
 
 /// A tool, with where it is declared.
 pub(super) type Placed = (String, Arc<dyn Tool>);
@@ -108,8 +123,20 @@ impl At<'_> {
             name: body.name.clone(),
             description,
             parameters: self.parameters()?,
-            version: body.version.clone(),
+            version: Some(self.version()),
         })
+    }
+
+    /// What a person calls it, or a mark of what it does: a changed command or URL is drift, whether
+    /// or not somebody thought of saying so.
+    fn version(&self) -> String {
+        if let Some(version) = &self.tool.entry.body.version {
+            return version.clone();
+        }
+        let written = self.inner.document.at(&self.tool.pointer).and_then(|tool| tool.as_object());
+        let does: Vec<_> = DOES.iter().map(|key| written.and_then(|tool| tool.get(*key))).collect();
+        let text = serde_json::to_string(&does).unwrap_or_default();
+        Hash::of(text.as_bytes()).short()
     }
 
     /// What a builder said is wrong, at the part of the tool it quotes.
@@ -170,10 +197,7 @@ impl At<'_> {
         if let Some(argv) = &body.check_command {
             builder = builder.check_command(argv);
         }
-        if let Some(version) = &body.version {
-            builder = builder.version(version);
-        }
-        let made = builder.build().map_err(|error| self.error(&error))?;
+        let made = builder.version(self.version()).build().map_err(|error| self.error(&error))?;
         made.check_installed().map_err(|error| self.not_installed(&error))?;
         Ok(Arc::new(made))
     }
@@ -223,10 +247,8 @@ impl At<'_> {
         if let Some(bytes) = http.response_limit {
             builder = builder.response_limit(bytes);
         }
-        if let Some(version) = &self.tool.entry.body.version {
-            builder = builder.version(version);
-        }
-        let made = builder.response_headers(&http.response_headers).build().map_err(|error| self.error(&error))?;
+        builder = builder.response_headers(&http.response_headers).version(self.version());
+        let made = builder.build().map_err(|error| self.error(&error))?;
         Ok(Arc::new(made))
     }
 }

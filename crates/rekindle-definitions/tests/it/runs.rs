@@ -304,3 +304,18 @@ async fn a_command_that_writes_is_checked_if_it_can_be() {
     assert_ne!(print("").await, print(", in_doubt: ask").await);
     assert_ne!(print("").await, print(", writes: false").await);
 }
+
+#[tokio::test]
+async fn what_a_tool_does_is_part_of_the_fingerprint() {
+    let print = async |does: &str| {
+        let script = "{provider: scripted, script: {name: m, turns: [{text: hi}]}}";
+        let text = format!("name: a\nmodel: {script}\ntools:\n  - {{name: t, description: T., {does}}}\n");
+        built(&text).await.executor().fingerprint()
+    };
+    let first = print("shell: echo one").await;
+    assert_eq!(print("shell: echo one, timeout: 5s").await, first);
+    for changed in ["shell: echo two", "command: [echo, one]", "shell: echo one, output: text"] {
+        assert_ne!(print(changed).await, first, "{changed}");
+    }
+    assert_eq!(print("shell: echo one, version: v1").await, print("shell: echo two, version: v1").await);
+}
