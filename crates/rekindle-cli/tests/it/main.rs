@@ -4,6 +4,7 @@
 mod asked;
 mod basics;
 mod changes;
+mod dependencies;
 mod look;
 mod moving;
 mod past;
