@@ -121,6 +121,24 @@ mod tests {
     }
 
     #[test]
+    fn every_call_in_the_documentation_is_understood() {
+        let document = include_str!("../../../docs/performance.md");
+        let names: Vec<_> = crate::groups::GROUPS.iter().map(|group| group.name).collect();
+        let calls = document.lines().filter_map(|line| line.strip_prefix("cargo run --release -p rekindle-bench"));
+        let mut seen = 0;
+        for call in calls {
+            let call = call.split('#').next().unwrap_or_default();
+            let arguments = call.split_whitespace().skip_while(|word| *word == "--").map(str::to_owned);
+            assert!(matches!(parse(arguments, &names), Ok(Command::Run(_))), "{call}");
+            seen += 1;
+        }
+        assert!(seen >= 5, "only {seen} calls were found");
+        for name in names {
+            assert!(document.contains(&format!("## Group `{name}`")), "the group {name} is not described");
+        }
+    }
+
+    #[test]
     fn no_group_means_all() {
         assert!(Options::default().wants("journal"));
         let options = Options { groups: vec!["engine".into()], ..Options::default() };

@@ -76,3 +76,8 @@ pub use wait::digest;
 #[cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 #[cfg(doctest)]
 struct Readme;
+
+/// And so are those of the page on importing.
+#[cfg_attr(doctest, doc = include_str!("../../../docs/importing.md"))]
+#[cfg(doctest)]
+struct Importing;

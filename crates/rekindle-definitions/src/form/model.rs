@@ -39,7 +39,7 @@ pub struct ModelSettings {
     pub name: Option<String>,
     /// Where the provider is, if not at the usual place.
     pub base_url: Option<String>,
-    /// Where the key is: `@env:VARIABLE`, `@file:path` or `@keychain:name`. Without it, the usual
+    /// Where the key is: `@env:VARIABLE`, `@file:path` or `@keychain:service/account`. Without it, the usual
     /// variable of the provider.
     pub api_key: Option<SecretText>,
     /// The version of the interface, for Azure.

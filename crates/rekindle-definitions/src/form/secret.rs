@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::document::SECRET_BY_VALUE;
 
-/// Where a secret is: `@env:VARIABLE`, `@file:path` or `@keychain:name`. Never the secret itself.
+/// Where a secret is: `@env:VARIABLE`, `@file:path` or `@keychain:service/account`. Never the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretText(pub SecretRef);
 
@@ -97,7 +97,7 @@ impl JsonSchema for SecretText {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "Where a secret is: `@env:VARIABLE`, `@file:path` or `@keychain:name`. Never the secret itself.",
+            "description": "Where a secret is: `@env:VARIABLE`, `@file:path` or `@keychain:service/account`. Never the secret itself.",
             "pattern": "^@[^:]+:.+$",
         })
     }
