@@ -138,9 +138,14 @@ async fn checkpoint(engine: &Engine, info: &SessionInfo, text: &str) -> Result<C
 async fn nth_checkpoint(engine: &Engine, session: &SessionKey, back: usize) -> Result<At> {
     let options = HistoryOptions { limit: back.saturating_add(1).min(1_000), ..HistoryOptions::default() };
     let page = operations::history(engine, session, &options).await?;
+    let found = page.checkpoints.len();
     match page.checkpoints.into_iter().nth(back) {
         Some(checkpoint) => Ok(At::Checkpoint(checkpoint.checkpoint.id)),
-        None => Err(Error::not_found(format!("the session has no {} checkpoints", back + 1)).on(session)),
+        None => {
+            let message = format!("the session has only {found} checkpoints on this line of history");
+            let hint = format!("`rekindle sessions checkpoints {}` lists them", session.id);
+            Err(Error::not_found(message).on(session).hint(hint))
+        }
     }
 }
 

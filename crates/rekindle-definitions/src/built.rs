@@ -138,6 +138,23 @@ impl Built {
         if let Work::Graph(graph) = &self.0.work { Some(graph) } else { None }
     }
 
+    /// Whether a run could begin with `input`, before anything is made for it.
+    pub fn check(&self, input: &RunInput) -> Result<()> {
+        let given = Given::of(&self.0.work, input.clone())?;
+        let (Work::Graph(graph), Given::Graph(input)) = (&self.0.work, given) else { return Ok(()) };
+        let spec = graph.spec();
+        let is_there = |key: &String| input.memory.contains_key(key) || spec.memory.contains_key(key);
+        let missing: Vec<&String> = spec.inputs.iter().filter(|key| !is_there(key)).collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => {
+                let names = list(missing.into_iter().map(String::as_str));
+                Err(Error::invalid(format!("the graph `{}` needs the inputs {names}", graph.name()))
+                    .hint("give them by name"))
+            }
+        }
+    }
+
     /// Starts a run. The session learns where the file's secrets are.
     pub async fn start(&self, session: &Session, input: RunInput, options: ResumeOptions) -> Result<RunHandle> {
         let given = Given::of(&self.0.work, input)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rekindle::operations::{self, At, Shown};
+use rekindle::operations::{self, At, EffectView, Shown};
 use rekindle::{BranchId, Engine, Error, ErrorKind, ResumeOptions, RunHandle, Session, SessionKey};
 use rekindle_definitions::Built;
 
@@ -85,7 +85,7 @@ impl Arguments {
             let hint = format!("name it: {} --file FILE", next::resume(app, key));
             return Err(Error::not_found(message).on(key).hint(hint).into());
         }
-        run::built(app, run::load(&remembered.file)?, model.as_deref(), &self.build).await
+        run::built(app, run::load(&remembered.file)?, model.as_deref(), &self.build, &self.run).await
     }
 
     /// Starts it. The sessions of a process of this machine that has ended are taken over at once.
@@ -101,6 +101,10 @@ impl Arguments {
                 let pause = next::line(app, ["pause", id]);
                 let hint = format!("pause it with: {pause}; or wait for it: {resume} --wait 30s");
                 Err(error.hint(hint).into())
+            }
+            Err(error) if *error.kind() == ErrorKind::NotResumable => {
+                let again = next::line(app, ["run", "FILE", "--continue", session.key().id.as_str(), "…"]);
+                Err(error.hint(format!("one more turn: {again}; or go back: --checkpoint ID")).into())
             }
             started => Ok(started?),
         }
@@ -139,27 +143,27 @@ fn told(app: &App, shown: &Shown) {
     let spent = &shown.spent.turn;
     let mut parts = Vec::new();
     if spent.iterations > 0 {
-        parts.push(format!("{} steps", time::count(spent.iterations)));
+        parts.push(time::counted(spent.iterations, "step"));
     }
     if spent.tool_calls > 0 {
-        parts.push(format!("{} calls", time::count(spent.tool_calls)));
+        parts.push(time::counted(spent.tool_calls, "call"));
     }
-    let kept = if parts.is_empty() {
-        "nothing was finished yet".to_owned()
-    } else {
-        format!("{} are kept", parts.join(" and "))
+    let one = spent.iterations + spent.tool_calls == 1;
+    let kept = match parts.is_empty() {
+        true => "nothing was finished yet".to_owned(),
+        false => format!("{} {} kept", parts.join(" and "), if one { "is" } else { "are" }),
     };
-    let open = shown.effects.iter().filter(|effect| !effect.settled).count();
+    // What waits for somebody was not cut off.
+    let waits =
+        |effect: &EffectView| shown.waits.iter().any(|wait| wait.opened.effect.as_ref() == Some(&effect.effect));
+    let open = shown.effects.iter().filter(|effect| !effect.settled && !waits(effect)).count() as u64;
     let doubt = match open {
         0 => String::new(),
         1 => "; 1 call was under way".to_owned(),
-        _ => format!("; {open} calls were under way"),
+        _ => format!("; {} were under way", time::counted(open, "call")),
     };
     let name = shown.header.agent.as_deref().unwrap_or("session");
     let (bold, dim, reset) = (style::BOLD, style::DIM, style::RESET);
-    app.ui.remark(format!(
-        "{bold}{}{reset} {dim}resumed · {} · {kept}{doubt}{reset}",
-        crate::ui::printable(name),
-        shown.header.key.id
-    ));
+    let id = &shown.header.key.id;
+    app.ui.remark(format!("{bold}{}{reset} {dim}resumed · {id} · {kept}{doubt}{reset}", crate::ui::printable(name)));
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rekindle::{Engine, Error, ResumeOptions, SessionHeader, SessionId};
-use rekindle_definitions::{Built, Definition, RunInput};
+use rekindle_definitions::{Built, Definition, Kind, RunInput};
 use serde_json::{Map, Value};
 
 use crate::app::{Access, App};
 use crate::failure::{Failure, Outcome};
 use crate::run::{self, BuildArguments, Remembered, RunArguments};
 use crate::ui::{fit, style};
+use crate::words::next;
 
 /// The largest input read from a file or a pipe.
 const MAX_INPUT: u64 = 16 << 20;
@@ -65,7 +66,8 @@ impl Arguments {
         let input = self.input()?;
         let model = self.model.clone().or_else(|| app.settings.model().map(str::to_owned));
         let remembered = Remembered::new(&definition, model.clone())?;
-        let built = run::built(app, definition.clone(), model.as_deref(), &self.build).await?;
+        let built = run::built(app, definition.clone(), model.as_deref(), &self.build, &self.run).await?;
+        self.check(&built, &input)?;
         let engine = app.engine(Access::Create)?;
         let session = self.session(app, &engine, &definition, &input, &remembered).await?;
         let options = self.run.add_to(ResumeOptions::new(app.author()))?;
@@ -74,6 +76,23 @@ impl Arguments {
         let watched = run::follow(app, handle, run::Calls::default(), self.build.events).await;
         built.shutdown().await;
         run::tell(app, &watched?, self.build.events)
+    }
+
+    /// Nothing is made for a run that could not begin.
+    fn check(&self, built: &Built, input: &RunInput) -> Result<(), Failure> {
+        let mut all = input.clone();
+        for assignment in &self.run.set {
+            let (key, value) = run::assigned(assignment, "--set KEY=VALUE")?;
+            if built.kind() == Kind::Graph {
+                all.values.insert(key.to_owned(), Value::from(value));
+            }
+        }
+        let file = next::quoted(&self.file.display().to_string());
+        let hint = match built.kind() {
+            Kind::Agent => format!("say it: rekindle run {file} \"…\""),
+            _ => format!("name each: rekindle run {file} --input NAME=VALUE"),
+        };
+        Ok(built.check(&all).map_err(|error| error.hint(hint))?)
     }
 
     /// The session the run goes into.
@@ -94,7 +113,9 @@ impl Arguments {
             Some(id) => engine.key(id)?,
             None => engine.key(SessionId::generate(journal.ids(), journal.clock().now()).as_str())?,
         };
-        let title = self.title.clone().or_else(|| input.text.as_deref().map(|text| fit(text, 80)));
+        let values = || input.values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        let said = input.text.clone().unwrap_or_else(values);
+        let title = self.title.clone().or_else(|| Some(fit(&said, 80)));
         let mut header = SessionHeader::new(key);
         header.agent = Some(definition.name().to_owned());
         header.title = title.filter(|title| !title.is_empty());

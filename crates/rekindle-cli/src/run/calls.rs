@@ -66,8 +66,10 @@ impl Calls {
         messages.iter().rev().take(LOOK_BACK).for_each(|message| calls.learn(message));
         for effect in state.open_effects() {
             calls.begin(&effect.intent);
+            let waits = state.waits().any(|wait| wait.opened.effect.as_ref() == Some(&effect.intent.effect));
             if let Some(call) = calls.open.get_mut(&effect.intent.effect) {
-                call.found = true;
+                // What waits for somebody was not cut off.
+                call.found = !waits;
             }
         }
         calls

@@ -8,7 +8,7 @@ use rekindle::{Engine, Error, Json, Result, SessionKey};
 use rekindle_definitions::{Built, Definition};
 use serde::{Deserialize, Serialize};
 
-use super::options::BuildArguments;
+use super::options::{BuildArguments, RunArguments};
 use crate::app::App;
 use crate::failure::Failure;
 use crate::secrets::SystemSecrets;
@@ -67,6 +67,7 @@ pub async fn built(
     definition: Definition,
     model: Option<&str>,
     arguments: &BuildArguments,
+    told: &RunArguments,
 ) -> Result<Built, Failure> {
     let mut builder = definition
         .builder()
@@ -76,6 +77,10 @@ pub async fn built(
         .defaults(app.settings.run_defaults());
     if let Some(model) = model {
         builder = builder.model(model);
+    }
+    // What is said now wins over what the file says.
+    for (name, reference) in told.secrets()? {
+        builder = builder.secret(name, reference);
     }
     let adjust = app.settings.adjustment();
     let flags = arguments.adjustment();

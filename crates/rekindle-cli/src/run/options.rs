@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use rekindle::record::Durability;
-use rekindle::{Budget, Error, OnWait, Result, ResumeOptions, RunOptions};
+use rekindle::{Budget, Error, OnWait, Result, ResumeOptions, RunOptions, SecretRef};
 
 /// How the run behaves.
 #[derive(Clone, Debug, Default, Args)]
@@ -65,16 +65,24 @@ pub struct RunArguments {
 }
 
 impl RunArguments {
+    /// Where secrets are. What is wrong with one is said without repeating it: it may be a secret.
+    pub fn secrets(&self) -> Result<Vec<(String, SecretRef)>> {
+        let named = self.secret.iter().map(|assignment| {
+            let (name, reference) = assigned(assignment, "")
+                .map_err(|_| Error::invalid("a secret needs a name").hint("write --secret NAME=@env:VARIABLE"))?;
+            Ok((name.to_owned(), reference.parse()?))
+        });
+        named.collect()
+    }
+
     /// Adds what was said.
     pub fn add_to(&self, mut options: ResumeOptions) -> Result<ResumeOptions> {
         for assignment in &self.set {
             let (key, value) = assigned(assignment, "--set KEY=VALUE")?;
             options = options.set(key, value);
         }
-        for assignment in &self.secret {
-            let (name, reference) = assigned(assignment, "--secret NAME=@env:VARIABLE")
-                .map_err(|_| Error::invalid("a secret needs a name").hint("write --secret NAME=@env:VARIABLE"))?;
-            options = options.secret(name, reference)?;
+        for (name, reference) in self.secrets()? {
+            options = options.secret(name, reference.as_str())?;
         }
         for assignment in &self.raise {
             let (name, limit) = assigned(assignment, "--raise tokens=200000")?;

@@ -93,6 +93,10 @@ fn next_steps(app: &App, report: &RunReport) {
                     let words = ["answer", id].into_iter().chain(name).chain(last.iter().copied());
                     next::line(app, words.collect::<Vec<_>>())
                 };
+                if let Some(schema) = wait.schema.as_ref().filter(|_| wait.kind == WaitKind::Question) {
+                    let schema = crate::ui::fit(schema.as_str(), 200);
+                    app.ui.remark(format!("  {}an answer fits {schema}{}", style::DIM, style::RESET));
+                }
                 app.ui.hint(match wait.kind {
                     WaitKind::Approval => format!("{}   (or --reject REASON)", answer(&["--approve"])),
                     WaitKind::Question => answer(&["VALUE"]),

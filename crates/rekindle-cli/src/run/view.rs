@@ -92,14 +92,15 @@ impl View {
         let used = &self.calls.used;
         let mut parts = vec![if self.stopping { "pausing" } else { "running" }.to_owned()];
         parts.push(time::span(self.began.elapsed()));
-        parts.push(format!("{} calls", self.calls.ended));
+        parts.push(time::counted(self.calls.ended as u64, "call"));
         if used.input_tokens + used.output_tokens > 0 {
             parts.push(format!("{} → {} tokens", time::count(used.input_tokens), time::count(used.output_tokens)));
         }
         if used.cost_micros > 0 {
             parts.push(time::cost(used.cost_micros));
         }
-        format!("{}{spinner} {} · Ctrl-C pauses{}", style::DIM, parts.join(" · "), style::RESET)
+        let keys = if self.stopping { "Ctrl-C stops calls at once" } else { "Ctrl-C pauses" };
+        format!("{}{spinner} {} · {keys}{}", style::DIM, parts.join(" · "), style::RESET)
     }
 
     fn recorded(&mut self, record: &Record) {
@@ -124,6 +125,10 @@ impl View {
 
     /// What people said, as it goes into the conversation.
     fn messages(&mut self, append: &LogAppend) {
+        // What stands in an inbox goes into the conversation later.
+        if !append.log.as_str().starts_with("messages") {
+            return;
+        }
         for message in append.items.iter().filter_map(|item| Message::from_json(item).ok()) {
             let text = message.text();
             if message.role == Role::User && !text.is_empty() {
@@ -240,7 +245,7 @@ fn waiting(wait: &WaitOpened) -> String {
 fn as_json(event: &Event) -> serde_json::Value {
     match event {
         Event::Recorded { position, at, record } => {
-            json!({"event": "record", "position": position.to_string(), "at": at.to_string(), "record": record})
+            json!({"event": "record", "position": position.to_string(), "at": at, "record": record})
         }
         Event::Live(LiveEvent { run, after, kind }) => {
             let (name, value) = match kind {

@@ -46,13 +46,33 @@ macro_rules! shared {
         }
     };
 }
-/// The model that `spec` means where it stands.
+/// The model that `spec` means where it stands, or the one that was given in its place.
 pub(super) fn build(shop: &mut Shop, inner: &Inner, pointer: &str, spec: &ModelSpec) -> Result<Arc<dyn Model>, Faults> {
-    let overriding = shop.model.clone().map(ModelSpec::Reference);
-    // What is said outside the file is relative to where the program was started.
-    let base = if overriding.is_some() { Path::new("") } else { inner.base.as_path() };
+    let Some(given) = shop.model.clone() else {
+        return written(shop, inner, pointer, spec.clone(), &inner.base);
+    };
+    // What is said outside the file is relative to where the program was started, and no line of the
+    // file is to blame for it.
+    let built = written(shop, inner, pointer, ModelSpec::Reference(given.clone()), Path::new(""));
+    built.map_err(|faults| {
+        let first = faults.iter().next();
+        let why = first.map(|fault| fault.message.clone()).unwrap_or_default();
+        let fault = Fault::new(format!("the model `{given}` that was given: {why}"));
+        Faults::one(match first.and_then(|fault| fault.hint.clone()) {
+            Some(hint) => fault.with_hint(hint),
+            None => fault,
+        })
+    })
+}
+
+fn written(
+    shop: &mut Shop,
+    inner: &Inner,
+    pointer: &str,
+    mut spec: ModelSpec,
+    base: &Path,
+) -> Result<Arc<dyn Model>, Faults> {
     let mut at = At { document: &inner.document, pointer: pointer.to_owned(), base };
-    let mut spec = overriding.unwrap_or_else(|| spec.clone());
     for _ in 0..DEEPEST {
         let next = match &spec {
             ModelSpec::Settings(settings) => return at.settings(shop, settings),

@@ -24,15 +24,30 @@ pub struct Style {
 }
 
 /// What differs, and whether something was cut.
-pub fn lines(diff: &StateDiff, style: Style) -> (Vec<String>, bool) {
-    let mut told = Told { style, lines: Vec::new(), cut: false };
+pub fn lines(diff: &StateDiff, how: Style) -> (Vec<String>, bool) {
+    let mut told = Told { style: how, lines: Vec::new(), cut: false };
     diff.logs.iter().for_each(|log| told.log(log));
-    for register in &diff.registers {
+    let (kept, shown): (Vec<_>, Vec<_>) =
+        diff.registers.iter().partition(|register| !how.full && is_engines(register.key.as_str()));
+    for register in shown {
         for place in places(register) {
             told.place(&place);
         }
     }
+    if !kept.is_empty() {
+        let names: Vec<_> = kept.iter().map(|register| register.key.as_str()).collect();
+        let text = format!("~ kept by the engine: {}", names.join(", "));
+        told.cut = true;
+        told.lines.push(Spans::new().styled(text, style::DIM).line(how.columns));
+    }
     (told.lines, told.cut)
+}
+
+/// Whether a register is the engine's own: counters and positions that change with every step.
+fn is_engines(key: &str) -> bool {
+    let own = ["loop", "budget", "definition", "breaker", "groups", "cursor", "decided", "stopping"];
+    let name = key.strip_prefix("node/").and_then(|rest| rest.rsplit('/').next()).unwrap_or(key);
+    own.contains(&name)
 }
 
 /// The places of a register that differ.

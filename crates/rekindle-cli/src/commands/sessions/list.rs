@@ -150,8 +150,8 @@ pub fn as_json(info: &SessionInfo) -> serde_json::Value {
         "tags": info.header.tags,
         "labels": info.header.labels,
         "parent": info.header.parent.as_ref().map(|parent| parent.id.to_string()),
-        "created_at": info.created_at.to_string(),
-        "updated_at": info.updated_at().to_string(),
+        "created_at": info.created_at,
+        "updated_at": info.updated_at(),
         "branch": info.current,
     })
 }
