@@ -63,6 +63,7 @@ impl App {
         let mut engine = Engine::with_journal(journal)
             .with_secrets(SystemSecrets)
             .with_owner(crate::owner::this_process())
+            .with_dead_owners(crate::owner::is_dead)
             .in_namespace(self.namespace()?);
         if let Some(lease) = self.settings.lease() {
             engine = engine.with_lease(lease);

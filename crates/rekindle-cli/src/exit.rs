@@ -61,12 +61,14 @@ impl Exit {
     }
 
     /// How the program ends after a run.
-    pub fn of_run(outcome: RunOutcome, interrupted: bool) -> Self {
+    pub fn of_run(outcome: RunOutcome, cause: Option<&ErrorKind>, interrupted: bool) -> Self {
         match outcome {
             RunOutcome::Idle | RunOutcome::Succeeded => Self::Ok,
             RunOutcome::Failed => Self::Failed,
             RunOutcome::Cancelled => Self::Cancelled,
             RunOutcome::Waiting => Self::Waiting,
+            // A budget is spent, and the work is not done.
+            RunOutcome::Paused if cause.is_some() => Self::Failed,
             // Somebody else asked for the pause: this run did as it was told.
             RunOutcome::Paused if !interrupted => Self::Ok,
             RunOutcome::Paused => Self::Interrupted,

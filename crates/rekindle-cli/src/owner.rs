@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use rekindle::{Error, ErrorKind};
+use rekindle::{Error, ErrorKind, OwnerId};
 
 /// This process, as owner of what it runs: `host/place/pid/start`.
 pub fn this_process() -> String {
@@ -16,10 +16,15 @@ pub fn this_process() -> String {
 /// since the journal fences out whoever is taken over from.
 pub fn has_died(error: &Error) -> bool {
     let ErrorKind::AlreadyRunning { owner, .. } = error.kind() else { return false };
-    is_dead(owner.as_str()).unwrap_or(false)
+    is_dead(owner)
 }
 
-fn is_dead(owner: &str) -> Option<bool> {
+/// The same of an owner.
+pub fn is_dead(owner: &OwnerId) -> bool {
+    died(owner.as_str()).unwrap_or(false)
+}
+
+fn died(owner: &str) -> Option<bool> {
     let mut parts = owner.split('/');
     let (their_host, their_place) = (parts.next()?, parts.next()?);
     let (pid, their_start) = (parts.next()?.parse::<u32>().ok()?, parts.next()?);
@@ -63,17 +68,17 @@ mod tests {
     #[test]
     fn a_process_knows_whether_another_is_alive() {
         let me = format!("{}/own_1", this_process());
-        assert_eq!(is_dead(&me), Some(false));
+        assert_eq!(died(&me), Some(false));
         let (host, place) = (host(), place());
-        assert_eq!(is_dead(&format!("{host}/{place}/4294967294/1/own_1")), Some(true));
+        assert_eq!(died(&format!("{host}/{place}/4294967294/1/own_1")), Some(true));
         let reused = format!("{host}/{place}/{}/1/own_1", std::process::id());
-        assert_eq!(is_dead(&reused), Some(true));
+        assert_eq!(died(&reused), Some(true));
     }
 
     #[test]
     fn any_doubt_counts_as_alive() {
         for owner in ["", "own_1", "elsewhere/1-2/1/1", "a/b/c/d/e", &format!("{}/other-boot/1/1", host())] {
-            assert_ne!(is_dead(owner), Some(true), "{owner}");
+            assert_ne!(died(owner), Some(true), "{owner}");
         }
     }
 }

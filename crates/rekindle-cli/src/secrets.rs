@@ -22,17 +22,25 @@ impl SecretSource for SystemSecrets {
             "file" => from_file(reference.rest())?,
             "keychain" => from_keychain(reference)?,
             "command" => from_command(reference, reference.rest().split_whitespace())?,
-            scheme => {
-                return Err(
-                    Error::invalid(format!("there are no `@{scheme}:` secrets")).hint(format!("write {SCHEMES}"))
-                );
-            }
+            _ => return Err(unknown(reference)),
         };
         match found.trim_end_matches(['\r', '\n']) {
             "" => Err(Error::not_found(format!("the secret {} is empty", reference.as_str()))),
             secret => Ok(Secret::new(secret)),
         }
     }
+}
+
+/// An error if nothing here can resolve such a reference.
+pub fn check(reference: &SecretRef) -> Result<()> {
+    match reference.scheme() {
+        "env" | "file" | "keychain" | "command" => Ok(()),
+        _ => Err(unknown(reference)),
+    }
+}
+
+fn unknown(reference: &SecretRef) -> Error {
+    Error::invalid(format!("there are no `@{}:` secrets", reference.scheme())).hint(format!("write {SCHEMES}"))
 }
 
 fn from_environment(variable: &str) -> Result<String> {
@@ -47,7 +55,7 @@ fn from_file(path: &str) -> Result<String> {
     let unreadable = |error: std::io::Error| {
         let message = format!("the secret's file {path} cannot be read");
         match error.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found(message).because(error),
+            std::io::ErrorKind::NotFound => Error::not_found(message).because(error).hint("check the path"),
             _ => Error::invalid(message).because(error),
         }
     };

@@ -45,6 +45,7 @@ struct Shared {
     lease: Duration,
     poll: Duration,
     owner: String,
+    has_died: fn(&OwnerId) -> bool,
     checkpoint_config: Option<CheckpointConfig>,
     live: Mutex<HashMap<SessionKey, Weak<Live>>>,
 }
@@ -74,6 +75,7 @@ impl Engine {
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(250),
             owner: String::new(),
+            has_died: |_| false,
             checkpoint_config: None,
             live: Mutex::default(),
         };
@@ -103,6 +105,14 @@ impl Engine {
     #[must_use]
     pub fn with_owner(self, owner: impl Into<String>) -> Self {
         self.change(|shared| shared.owner = owner.into())
+    }
+
+    /// Tells owners that are known to be dead: their leases are not waited for, neither by a resume
+    /// with [`patience`](crate::ResumeOptions::patience) nor by a parent for its child. Any doubt must
+    /// count as alive.
+    #[must_use]
+    pub fn with_dead_owners(self, has_died: fn(&OwnerId) -> bool) -> Self {
+        self.change(|shared| shared.has_died = has_died)
     }
 
     /// When graphs make checkpoints here, whatever they say themselves.
@@ -175,6 +185,7 @@ impl Engine {
             lease: shared.lease,
             poll: shared.poll,
             owner: shared.owner.clone(),
+            has_died: shared.has_died,
             checkpoint_config: shared.checkpoint_config.clone(),
             live: Mutex::default(),
         };
@@ -203,6 +214,11 @@ impl Engine {
     pub(crate) fn new_owner(&self) -> Result<OwnerId> {
         let unique = OwnerId::generate(self.journal().ids(), self.journal().clock().now());
         if self.shared.owner.is_empty() { Ok(unique) } else { OwnerId::new(format!("{}/{unique}", self.shared.owner)) }
+    }
+
+    /// Whether an owner is known to be dead.
+    pub(crate) fn has_died(&self, owner: &OwnerId) -> bool {
+        (self.shared.has_died)(owner)
     }
 
     pub(crate) fn new_message_id(&self) -> MessageId {

@@ -30,10 +30,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Keeps a checkpoint from being pruned
+    #[command(after_help = "Example:\n  rekindle checkpoint pin trip-42@~1")]
     Pin(Which),
     /// Lets it be pruned again
+    #[command(after_help = "Example:\n  rekindle checkpoint unpin trip-42@~1")]
     Unpin(Which),
     /// Gives a checkpoint tags
+    #[command(after_help = "Example:\n  rekindle checkpoint tag trip-42@~2 good --remove")]
     Tag(Tag),
 }
 

@@ -23,10 +23,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Prints every key, its value and where that comes from
+    #[command(after_help = "Example:\n  rekindle config show --json")]
     Show,
     /// Prints the configuration files that are read
+    #[command(after_help = "Example:\n  rekindle config path")]
     Path,
     /// Prints every key with its variable of the environment and what it is for
+    #[command(after_help = "Example:\n  rekindle config keys")]
     Keys,
 }
 

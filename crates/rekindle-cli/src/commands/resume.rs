@@ -62,39 +62,47 @@ impl Arguments {
     pub async fn run(self, app: &App) -> Outcome {
         let engine = app.engine(Access::Existing)?;
         let key = app.session(&engine, &self.session).await?;
+        let options = self.options(app, &engine, &key).await?;
         let built = self.built(app, &engine, &key).await?;
         let session = engine.open_session(key.id.as_str()).await?;
         let shown = operations::show(&engine, &key).await?;
         let left = run::Calls::left_in(&engine, &key).await;
-        let handle = self.start(app, &engine, &built, &session).await?;
+        let handle = self.start(app, &built, &session, options).await?;
         told(app, &shown);
         let watched = run::follow(app, handle, left, self.build.events).await;
         built.shutdown().await;
-        run::tell(app, &watched?, self.build.events)
+        run::tell(app, &watched.map_err(|error| next::explained(app, error))?, self.build.events)
     }
 
     async fn built(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<Built, Failure> {
-        let remembered = match (&self.file, Remembered::of(engine, key).await) {
+        let mut remembered = match (&self.file, Remembered::of(engine, key).await) {
             (Some(file), Ok(remembered)) => Remembered { file: file.clone(), ..remembered },
-            (Some(file), Err(_)) => Remembered { file: file.clone(), model: None },
+            (Some(file), Err(_)) => Remembered { file: file.clone(), ..Remembered::default() },
             (None, remembered) => remembered?,
         };
-        let model = self.model.clone().or(remembered.model);
+        remembered.model = self.model.clone().or(remembered.model);
+        remembered.secrets.extend(self.run.secrets());
         if !remembered.file.exists() {
             let message = format!("the file of the session, {}, is not there any more", remembered.file.display());
             let hint = format!("name it: {} --file FILE", next::resume(app, key));
             return Err(Error::not_found(message).on(key).hint(hint).into());
         }
-        run::built(app, run::load(&remembered.file)?, model.as_deref(), &self.build, &self.run).await
+        run::built(app, run::load(&remembered.file)?, &remembered, &self.build).await
     }
 
     /// Starts it. The sessions of a process of this machine that has ended are taken over at once.
-    async fn start(&self, app: &App, engine: &Engine, built: &Built, session: &Session) -> Result<RunHandle, Failure> {
-        let options = self.options(app, engine, session.key()).await?;
+    async fn start(
+        &self,
+        app: &App,
+        built: &Built,
+        session: &Session,
+        options: ResumeOptions,
+    ) -> Result<RunHandle, Failure> {
         match built.resume(session, options.clone()).await {
             Err(error) if owner::has_died(&error) => {
                 app.ui.remark(format!("{}its process has died; taking over{}", style::DIM, style::RESET));
-                Ok(built.resume(session, options.take_over()).await?)
+                let resumed = built.resume(session, options.take_over()).await;
+                Ok(resumed.map_err(|error| next::explained(app, error))?)
             }
             Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
                 let (id, resume) = (session.key().id.as_str(), next::resume(app, session.key()));
@@ -102,11 +110,7 @@ impl Arguments {
                 let hint = format!("pause it with: {pause}; or wait for it: {resume} --wait 30s");
                 Err(error.hint(hint).into())
             }
-            Err(error) if *error.kind() == ErrorKind::NotResumable => {
-                let again = next::line(app, ["run", "FILE", "--continue", session.key().id.as_str(), "…"]);
-                Err(error.hint(format!("one more turn: {again}; or go back: --checkpoint ID")).into())
-            }
-            started => Ok(started?),
+            started => Ok(started.map_err(|error| next::explained(app, error))?),
         }
     }
 

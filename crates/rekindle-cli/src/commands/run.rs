@@ -65,17 +65,18 @@ impl Arguments {
         let definition = run::load(&self.file)?;
         let input = self.input()?;
         let model = self.model.clone().or_else(|| app.settings.model().map(str::to_owned));
-        let remembered = Remembered::new(&definition, model.clone())?;
-        let built = run::built(app, definition.clone(), model.as_deref(), &self.build, &self.run).await?;
+        let options = self.run.add_to(ResumeOptions::new(app.author()))?;
+        let remembered = Remembered::new(&definition, model, self.run.secrets())?;
+        let built = run::built(app, definition.clone(), &remembered, &self.build).await?;
         self.check(&built, &input)?;
         let engine = app.engine(Access::Create)?;
         let session = self.session(app, &engine, &definition, &input, &remembered).await?;
-        let options = self.run.add_to(ResumeOptions::new(app.author()))?;
         self.header(app, &built, session.key().id.as_str());
-        let handle = built.start(&session, input, options).await?;
+        let explained = |error| next::explained(app, error);
+        let handle = built.start(&session, input, options).await.map_err(explained)?;
         let watched = run::follow(app, handle, run::Calls::default(), self.build.events).await;
         built.shutdown().await;
-        run::tell(app, &watched?, self.build.events)
+        run::tell(app, &watched.map_err(explained)?, self.build.events)
     }
 
     /// Nothing is made for a run that could not begin.

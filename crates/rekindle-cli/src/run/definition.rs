@@ -1,6 +1,7 @@
 //! Which file a session runs, and making an executor of it. A session remembers its file, so that
 //! it can be resumed by its id alone.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use rekindle::{Engine, Error, Json, Result, SessionKey};
 use rekindle_definitions::{Built, Definition};
 use serde::{Deserialize, Serialize};
 
-use super::options::{BuildArguments, RunArguments};
+use super::options::BuildArguments;
 use crate::app::App;
 use crate::failure::Failure;
 use crate::secrets::SystemSecrets;
@@ -24,17 +25,20 @@ pub struct Remembered {
     /// The model that was given in place of the file's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Where secrets are that were given in place of the file's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
 }
 
 impl Remembered {
     /// What is to be remembered of `definition`.
-    pub fn new(definition: &Definition, model: Option<String>) -> Result<Self> {
+    pub fn new(definition: &Definition, model: Option<String>, secrets: BTreeMap<String, String>) -> Result<Self> {
         let path = definition.path().unwrap_or(Path::new(""));
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         if file.to_str().is_none() {
             return Err(Error::invalid("the path of the file is not UTF-8, so the session could not remember it"));
         }
-        Ok(Self { file, model })
+        Ok(Self { file, model, secrets })
     }
 
     /// As a value of the session's metadata.
@@ -46,6 +50,10 @@ impl Remembered {
     pub async fn of(engine: &Engine, session: &SessionKey) -> Result<Self> {
         let info = engine.journal().open(session).await?;
         let found = info.header.metadata.get(DEFINITION).and_then(|value| value.decode::<Self>().ok());
+        if found.is_none() {
+            // What nobody can read says nothing either, and that is worth more to know.
+            engine.journal().load(session, None).await?;
+        }
         found.ok_or_else(|| {
             let hint = match &info.header.parent {
                 Some(parent) => format!("another session runs it: rekindle resume {}", parent.id),
@@ -65,9 +73,8 @@ pub fn load(path: &Path) -> Result<Definition, Failure> {
 pub async fn built(
     app: &App,
     definition: Definition,
-    model: Option<&str>,
+    remembered: &Remembered,
     arguments: &BuildArguments,
-    told: &RunArguments,
 ) -> Result<Built, Failure> {
     let mut builder = definition
         .builder()
@@ -75,12 +82,11 @@ pub async fn built(
         .environment(app.settings.passed_environment())
         .models(app.settings.models().clone())
         .defaults(app.settings.run_defaults());
-    if let Some(model) = model {
+    if let Some(model) = &remembered.model {
         builder = builder.model(model);
     }
-    // What is said now wins over what the file says.
-    for (name, reference) in told.secrets()? {
-        builder = builder.secret(name, reference);
+    for (name, reference) in &remembered.secrets {
+        builder = builder.secret(name, reference.parse()?);
     }
     let adjust = app.settings.adjustment();
     let flags = arguments.adjustment();

@@ -1,8 +1,10 @@
 //! What can be said when a run is started or resumed.
 
+use std::collections::BTreeMap;
+
 use clap::{Args, ValueEnum};
 use rekindle::record::Durability;
-use rekindle::{Budget, Error, OnWait, Result, ResumeOptions, RunOptions, SecretRef};
+use rekindle::{Budget, Error, OnWait, Result, ResumeOptions, RunOptions};
 
 /// How the run behaves.
 #[derive(Clone, Debug, Default, Args)]
@@ -65,14 +67,10 @@ pub struct RunArguments {
 }
 
 impl RunArguments {
-    /// Where secrets are. What is wrong with one is said without repeating it: it may be a secret.
-    pub fn secrets(&self) -> Result<Vec<(String, SecretRef)>> {
-        let named = self.secret.iter().map(|assignment| {
-            let (name, reference) = assigned(assignment, "")
-                .map_err(|_| Error::invalid("a secret needs a name").hint("write --secret NAME=@env:VARIABLE"))?;
-            Ok((name.to_owned(), reference.parse()?))
-        });
-        named.collect()
+    /// Where secrets are, as it was said. [`Self::add_to`] says what is wrong with it.
+    pub fn secrets(&self) -> BTreeMap<String, String> {
+        let said = self.secret.iter().filter_map(|assignment| assignment.split_once('='));
+        said.map(|(name, reference)| (name.to_owned(), reference.to_owned())).collect()
     }
 
     /// Adds what was said.
@@ -81,8 +79,12 @@ impl RunArguments {
             let (key, value) = assigned(assignment, "--set KEY=VALUE")?;
             options = options.set(key, value);
         }
-        for (name, reference) in self.secrets()? {
-            options = options.secret(name, reference.as_str())?;
+        for assignment in &self.secret {
+            let (name, reference) = assigned(assignment, "--secret NAME=@env:VARIABLE")
+                .map_err(|_| Error::invalid("a secret needs a name").hint("write --secret NAME=@env:VARIABLE"))?;
+            // One that nobody can resolve would be found out by the call that needs it.
+            crate::secrets::check(&reference.parse()?)?;
+            options = options.secret(name, reference)?;
         }
         for assignment in &self.raise {
             let (name, limit) = assigned(assignment, "--raise tokens=200000")?;
@@ -101,6 +103,16 @@ pub fn assigned<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name, value)),
         _ => Err(Error::invalid(format!("`{text}` sets nothing")).hint(format!("write {form}"))),
+    }
+}
+
+/// What `--raise` can say for a budget of which `used` was used: twice as much.
+pub fn more_of(budget: &str, used: u64) -> String {
+    let twice = used.max(1).saturating_mul(2);
+    match budget {
+        "cost_micros" => format!("cost={:.2}", (twice as f64 / 1e6).max(0.01)),
+        "active_millis" => format!("active_seconds={}", twice.div_ceil(1_000)),
+        name => format!("{name}={twice}"),
     }
 }
 
@@ -123,5 +135,23 @@ fn raised(name: &str, limit: &str) -> Result<(Budget, u64)> {
         }
         _ => Err(Error::invalid(format!("there is no budget `{name}`"))
             .hint("budgets are iterations, tool_calls, tokens, cost and active_seconds")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_to_raise_a_budget_raises_it() {
+        let check = |name: &str, used: u64, told: &str, expected: (Budget, u64)| {
+            assert_eq!(more_of(name, used), told);
+            let (name, limit) = told.split_once('=').unwrap();
+            assert_eq!(raised(name, limit).unwrap(), expected);
+        };
+        check("iterations", 2, "iterations=4", (Budget::Iterations, 4));
+        check("cost_micros", 750_000, "cost=1.50", (Budget::CostMicros, 1_500_000));
+        check("cost_micros", 3, "cost=0.01", (Budget::CostMicros, 10_000));
+        check("active_millis", 900, "active_seconds=2", (Budget::ActiveMillis, 2_000));
     }
 }

@@ -2,7 +2,7 @@
 //! on from here.
 
 use rekindle::record::WaitKind;
-use rekindle::{RunOutcome, RunReport};
+use rekindle::{ErrorKind, RunOutcome, RunReport};
 use serde_json::json;
 
 use super::Watched;
@@ -15,7 +15,7 @@ use crate::words::next;
 /// Says what came of a run.
 pub fn tell(app: &App, watched: &Watched, events: bool) -> Outcome {
     let report = &watched.report;
-    let exit = Exit::of_run(report.outcome, watched.interrupted);
+    let exit = Exit::of_run(report.outcome, report.cause.as_ref(), watched.interrupted);
     if app.ui.is_json() || events {
         let value = as_json(report);
         if events {
@@ -81,7 +81,12 @@ fn ending(app: &App, report: &RunReport) {
 fn next_steps(app: &App, report: &RunReport) {
     let (id, resume) = (report.session.id.as_str(), next::resume(app, &report.session));
     match report.outcome {
-        RunOutcome::Paused => app.ui.hint(format!("go on with: {resume}")),
+        RunOutcome::Paused => app.ui.hint(match &report.cause {
+            Some(ErrorKind::BudgetSpent { budget, used, .. }) => {
+                format!("go on with more of it: {resume} --raise {}", super::options::more_of(budget, *used))
+            }
+            _ => format!("go on with: {resume}"),
+        }),
         RunOutcome::Failed => {
             app.ui.hint(format!("look: {}; go on with: {resume}", next::line(app, ["sessions", "show", id])));
         }
@@ -99,7 +104,7 @@ fn next_steps(app: &App, report: &RunReport) {
                 }
                 app.ui.hint(match wait.kind {
                     WaitKind::Approval => format!("{}   (or --reject REASON)", answer(&["--approve"])),
-                    WaitKind::Question => answer(&["VALUE"]),
+                    WaitKind::Question => answer(&[&next::example_of(wait, "VALUE")]),
                     WaitKind::Signal => next::line(app, ["signal", id, &wait.prompt, "VALUE"]),
                     WaitKind::Timer => "wait for its time".to_owned(),
                 });

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rekindle::graph::CheckpointConfig;
 use rekindle_definitions::{ModelSpec, RunOptionsSpec};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// The configuration of Rekindle on the command line.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -21,6 +22,7 @@ pub struct Form {
     /// The model for every agent, whatever its file says.
     pub model: Option<String>,
     /// How long after a process dies until another may take its sessions over, e.g. `15s`.
+    #[serde(deserialize_with = "period")]
     pub lease: Option<String>,
     /// When checkpoints are made and how long they are kept.
     pub checkpoints: Checkpoints,
@@ -87,4 +89,11 @@ pub struct Keys {
     /// Earlier keys by their ids, for reading.
     #[serde(default)]
     pub old: BTreeMap<String, String>,
+}
+
+/// A duration, as it was written.
+fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    crate::ui::duration::parse(&text).map_err(D::Error::custom)?;
+    Ok(Some(text))
 }

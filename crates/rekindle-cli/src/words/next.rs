@@ -1,9 +1,9 @@
 //! The lines to run next, as they would be typed: quoted for a shell, with the store and the
 //! namespace if those were said too.
 
-use rekindle::SessionKey;
 use rekindle::operations::{EffectView, WaitView};
-use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind};
+use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind, WaitOpened};
+use rekindle::{Error, ErrorKind, SessionKey};
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -42,14 +42,38 @@ pub fn resume(app: &App, session: &SessionKey) -> String {
     line(app, ["resume", session.id.as_str()])
 }
 
+/// An error of a run with the lines that help, where the engine can only name what to do.
+pub fn explained(app: &App, error: Error) -> Error {
+    let Some(session) = error.session().cloned() else { return error };
+    let (id, resume) = (session.id.as_str(), resume(app, &session));
+    let hint = match error.kind() {
+        ErrorKind::Unfinished => {
+            let (cancel, send) = (line(app, ["cancel", id]), line(app, ["send", id, "TEXT"]));
+            format!("go on: {resume}; give it up: {cancel}; or have the message read later: {send}")
+        }
+        ErrorKind::Drift => format!("restore what it ran with, or accept the change: {resume} --accept-drift REASON"),
+        ErrorKind::NotResumable => {
+            let (more, earlier) =
+                (line(app, ["run", "FILE", "--continue", id, "TEXT"]), line(app, ["sessions", "checkpoints", id]));
+            format!("say something new: {more}; or go back to one of these: {earlier}")
+        }
+        ErrorKind::InDoubt => {
+            let (show, settle) = (line(app, ["sessions", "show", id]), line(app, ["settle", id]));
+            format!("find out, and say it: {settle} --happened RESULT or --did-not-happen; look: {show}")
+        }
+        _ => return error,
+    };
+    error.hint(hint)
+}
+
 /// The lines that answer a wait; none for what only time answers.
 pub fn answers(app: &App, session: &SessionKey, wait: &WaitView) -> Vec<String> {
     let (id, opened) = (session.id.as_str(), &wait.opened);
     let name = opened.wait.as_str();
     match opened.kind {
         WaitKind::Timer => Vec::new(),
-        WaitKind::Signal => vec![line(app, ["signal", id, &opened.prompt, &example_of(wait, "null")])],
-        WaitKind::Question => vec![line(app, ["answer", id, name, &example_of(wait, "ANSWER")])],
+        WaitKind::Signal => vec![line(app, ["signal", id, &opened.prompt, &example_of(opened, "null")])],
+        WaitKind::Question => vec![line(app, ["answer", id, name, &example_of(opened, "ANSWER")])],
         WaitKind::Approval => {
             let mut yes = vec!["answer", id, name, "--approve"];
             let digest = wait.approve_digest.map(|digest| digest.to_string());
@@ -73,8 +97,8 @@ pub fn settle(app: &App, session: &SessionKey, effect: &EffectView) -> Vec<Strin
 }
 
 /// An answer that fits, to be replaced by the one that is meant.
-fn example_of(wait: &WaitView, otherwise: &str) -> String {
-    let schema = wait.opened.schema.as_ref().and_then(|schema| schema.to_value().ok());
+pub fn example_of(wait: &WaitOpened, otherwise: &str) -> String {
+    let schema = wait.schema.as_ref().and_then(|schema| schema.to_value().ok());
     match schema.as_ref().and_then(example) {
         Some(Value::String(text)) => text,
         Some(value) => value.to_string(),

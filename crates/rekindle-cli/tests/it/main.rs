@@ -1,15 +1,21 @@
 //! The binary as people use it: real processes, real stores, output compared with what was agreed.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[path = "../../../rekindle-models/tests/support/aimock.rs"]
+mod aimock;
 mod asked;
+mod bad_input;
 mod basics;
 mod changes;
 mod dependencies;
 mod look;
+mod mcp;
 mod moving;
 mod past;
 mod processes;
+mod provider;
 mod pty;
+mod resume_cases;
 mod scenes;
 mod setup;
 mod support;

@@ -47,11 +47,11 @@ fn place() -> Place {
     place
 }
 
-fn start(place: &Place, arguments: &[&str]) -> Child {
+pub fn start(place: &Place, arguments: &[&str]) -> Child {
     place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn lines(path: &Path) -> Vec<String> {
+pub fn lines(path: &Path) -> Vec<String> {
     std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
@@ -64,18 +64,18 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn end(child: Child) -> Said {
+pub fn end(child: Child) -> Said {
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Said { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
 /// The exact line a person is told to type.
-fn resume_line(said: &Said) -> Vec<String> {
+pub fn resume_line(said: &Said) -> Vec<String> {
     let line = said
         .err
         .lines()

@@ -1,5 +1,6 @@
 //! MCP servers: started or connected to, and their tools.
 
+use rekindle::ErrorKind;
 use rekindle_tools::{McpServer, McpServerBuilder};
 
 use super::Shop;
@@ -15,8 +16,18 @@ pub(super) async fn build(shop: &mut Shop, inner: &Inner) -> Result<Vec<Placed>,
     for (name, entry) in &inner.surroundings.mcp {
         let pointer = child(&child(&inner.pointer, "mcp"), name);
         let failed = |error: &rekindle::Error| {
-            let fault = inner.document.key_fault(&pointer, format!("the MCP server `{name}`: {}", error.message()));
-            Faults::one(fault.with_hint(error.next_step()))
+            // What a program said may be several lines.
+            let said = error.message().replace('\n', " / ");
+            let message = match said.starts_with("MCP server") {
+                true => format!("the {said}"),
+                false => format!("the MCP server `{name}`: {said}"),
+            };
+            let hint = match (error.kind(), &entry.command) {
+                (ErrorKind::StepFailed, Some(_)) => "check the command; run by hand it may say more",
+                (ErrorKind::StepFailed, None) => "check the URL, and whether the server runs",
+                _ => error.next_step(),
+            };
+            Faults::one(inner.document.key_fault(&pointer, message).with_hint(hint))
         };
         let builder = prepared(shop, inner, &pointer, name, entry)?;
         let server = builder.connect().await.map_err(|error| failed(&error))?;

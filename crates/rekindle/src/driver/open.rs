@@ -151,7 +151,9 @@ async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> R
             Err(error) => error,
         };
         match error.kind() {
-            ErrorKind::AlreadyRunning { owner: dead, branch: theirs, .. } if resume.take_over => {
+            ErrorKind::AlreadyRunning { owner: dead, branch: theirs, .. }
+                if resume.take_over || (!resume.patience.is_zero() && engine.has_died(dead)) =>
+            {
                 // A store lets the same owner in again, with a new epoch that fences out the old.
                 let fenced = store.acquire(session, theirs, dead, engine.lease()).await?;
                 release(engine, &fenced).await;

@@ -72,6 +72,8 @@ pub struct RunReport {
     pub waits: Vec<WaitOpened>,
     /// Whether the store was away at the end: what happened since is not stored.
     pub degraded: bool,
+    /// The error that paused it: a budget that is spent.
+    pub cause: Option<ErrorKind>,
 }
 
 impl RunReport {
@@ -262,7 +264,7 @@ impl Driver {
         let report = self.report(end).await;
         match error {
             Some(error) if report.outcome == RunOutcome::Failed => Err(error),
-            _ => Ok(report),
+            error => Ok(RunReport { cause: error.map(|error| error.kind().clone()), ..report }),
         }
     }
 
@@ -305,6 +307,7 @@ impl Driver {
             spent: core.ledger.turn,
             waits: core.state.waits().map(|wait| wait.opened.clone()).collect(),
             degraded: core.degraded,
+            cause: None,
         }
     }
 
