@@ -1,5 +1,6 @@
 //! The command line: what is said for every command, and which commands there are.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -163,7 +164,14 @@ commands! {
 
 /// Reads the command line. Ends the program for help, a version or a mistake.
 pub fn parse() -> Cli {
-    Cli::parse()
+    Cli::try_parse().unwrap_or_else(|mistake| {
+        let json = std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json");
+        if json && mistake.use_stderr() {
+            let _ = writeln!(std::io::stderr(), "{}", crate::failure::describe_usage(&mistake));
+            std::process::exit(crate::exit::Exit::Usage.code().into());
+        }
+        mistake.exit()
+    })
 }
 
 /// The whole command line, for completions, manual pages and tests.

@@ -9,7 +9,7 @@ use rekindle::{ErrorKind, RunOutcome};
 pub enum Exit {
     /// It did what it was asked to.
     Ok,
-    /// A run failed, or a check found something.
+    /// A run failed or used up a budget, or a check found something.
     Failed,
     /// The command line, a file or an argument is not right.
     Usage,
@@ -33,7 +33,7 @@ impl Exit {
     /// Every way to end, with what it means.
     pub const ALL: [(Self, &str); 10] = [
         (Self::Ok, "done"),
-        (Self::Failed, "the run failed, or a check found something"),
+        (Self::Failed, "the run failed or used up a budget, or a check found something"),
         (Self::Usage, "the command line, a file or an argument is not right"),
         (Self::NotFound, "what was named does not exist"),
         (Self::Waiting, "the run waits for somebody: see `rekindle waits`"),

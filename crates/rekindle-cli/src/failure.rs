@@ -125,6 +125,14 @@ fn describe_faults(faults: &Faults) -> serde_json::Value {
     json!({"error": {"code": "RK0001", "message": "a file is not right", "faults": faults}})
 }
 
+/// The same for a command line that cannot be read.
+pub fn describe_usage(mistake: &clap::Error) -> serde_json::Value {
+    let text = mistake.to_string();
+    let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let message = message.strip_prefix("error: ").unwrap_or(message).trim_end();
+    json!({"error": {"code": "RK0001", "message": message, "hint": rest.trim()}})
+}
+
 /// Text from elsewhere without what a terminal would obey.
 fn clean(text: &str) -> String {
     crate::ui::printable(text)

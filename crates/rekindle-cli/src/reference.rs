@@ -7,6 +7,8 @@ use rekindle::{
     SessionQuery, StoreExt as _,
 };
 
+use crate::words::next::quoted;
+
 /// How many candidates an error names.
 const TOLD: usize = 8;
 
@@ -93,7 +95,7 @@ pub async fn checkpoint_of(engine: &Engine, moment: &Moment) -> Result<Checkpoin
     let page = operations::history(engine, &moment.session, &options).await?;
     let first = page.checkpoints.into_iter().next();
     first.map(|found| found.checkpoint.id).ok_or_else(|| {
-        let hint = format!("`rekindle checkpoint {}` makes one", moment.session.id);
+        let hint = format!("`rekindle checkpoint {}` makes one", quoted(moment.session.id.as_str()));
         Error::not_found("there is no checkpoint at or before that moment").on(&moment.session).hint(hint)
     })
 }
@@ -129,7 +131,7 @@ async fn checkpoint(engine: &Engine, info: &SessionInfo, text: &str) -> Result<C
         1 => Ok(found.swap_remove(0)),
         0 => Err(Error::not_found(format!("there is no checkpoint or branch `{text}`")).on(session).hint(format!(
             "`rekindle sessions checkpoints {}` lists them; other moments are branch:seq, step:N and ~N",
-            session.id
+            quoted(session.id.as_str())
         ))),
         _ => Err(several("checkpoints", text, found.iter().map(ToString::to_string))),
     }

@@ -1,6 +1,7 @@
 //! Where secrets come from: the environment, a file, the system's keychain, a command. They are
 //! looked up when they are used and kept nowhere.
 
+use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 use rekindle::{Error, Result, Secret, SecretRef, SecretSource};
@@ -59,11 +60,14 @@ fn from_file(path: &str) -> Result<String> {
             _ => Error::invalid(message).because(error),
         }
     };
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
-    if size > MAX_BYTES {
-        return Err(Error::limit("bytes of a secret", size, MAX_BYTES));
+    let mut text = String::new();
+    // A device has no size, and no end.
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(Error::limit("bytes of a secret", text.len() as u64, MAX_BYTES));
     }
-    std::fs::read_to_string(path).map_err(unreadable)
+    Ok(text)
 }
 
 /// By the system's own tool: `security` on macOS, `secret-tool` of libsecret elsewhere.

@@ -7,6 +7,7 @@ use rekindle::{CheckpointId, CheckpointInfo, Engine, SessionKey};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::owner;
 use crate::reference;
 use crate::ui::{printable, style};
 
@@ -90,7 +91,7 @@ fn tell_marked(app: &App, session: &SessionKey, marked: &Marked) -> std::io::Res
             app.ui.line(format!("{name}{}{reset} at {position}", printable(checkpoint.as_str())))
         }
         Marked::Sent { owner, .. } => {
-            let (owner, id) = (printable(owner.as_str()), printable(session.id.as_str()));
+            let (owner, id) = (owner::named(owner.as_str()), printable(session.id.as_str()));
             app.ui.line(format!("asked for: {owner} runs {name}{id}{reset} and marks its next step"))
         }
     }

@@ -7,6 +7,7 @@ use rekindle::{Result, RunId, SessionKey};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::owner;
 use crate::ui::{printable, style};
 use crate::words::next;
 
@@ -70,8 +71,13 @@ pub fn tell(app: &App, session: &SessionKey, done: &Controlled, what: &str) -> s
     }
     let id = format!("{}{}{}", style::NAME, printable(session.id.as_str()), style::RESET);
     match done {
+        Controlled::Sent { owner, .. } if owner::has_ended(owner.as_str()) => {
+            app.ui.line(format!("{what} noted: the process that ran {id} has died, so a resume carries it out"))?;
+            next::tell(app, &next::resume(app, session));
+            Ok(())
+        }
         Controlled::Sent { owner, .. } => {
-            app.ui.line(format!("{what} sent: {} runs {id} and was told", printable(owner.as_str())))
+            app.ui.line(format!("{what} sent: {} runs {id} and was told", owner::named(owner.as_str())))
         }
         Controlled::Done { status, position } => app.ui.line(format!("{status}: {id} at {position}")),
         Controlled::Unchanged { status } => app.ui.line(format!("{status} already: {id}")),

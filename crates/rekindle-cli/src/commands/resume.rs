@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rekindle::operations::{self, At, EffectView, Shown};
+use rekindle::record::EffectKind;
 use rekindle::{BranchId, Engine, Error, ErrorKind, ResumeOptions, RunHandle, Session, SessionKey};
 use rekindle_definitions::Built;
 
@@ -98,20 +99,17 @@ impl Arguments {
         session: &Session,
         options: ResumeOptions,
     ) -> Result<RunHandle, Failure> {
-        match built.resume(session, options.clone()).await {
-            Err(error) if owner::has_died(&error) => {
+        let started = match (built.resume(session, options.clone()).await, self.wait) {
+            (Err(error), _) if owner::has_died(&error) => {
                 app.ui.remark(format!("{}its process has died; taking over{}", style::DIM, style::RESET));
-                let resumed = built.resume(session, options.take_over()).await;
-                Ok(resumed.map_err(|error| next::explained(app, error))?)
+                built.resume(session, options.take_over()).await
             }
-            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
-                let (id, resume) = (session.key().id.as_str(), next::resume(app, session.key()));
-                let pause = next::line(app, ["pause", id]);
-                let hint = format!("pause it with: {pause}; or wait for it: {resume} --wait 30s");
-                Err(error.hint(hint).into())
+            (Err(error), Some(patience)) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
+                built.resume(session, options.patience(patience)).await
             }
-            started => Ok(started.map_err(|error| next::explained(app, error))?),
-        }
+            (started, _) => started,
+        };
+        started.map_err(|error| next::explained(app, error).into())
     }
 
     async fn options(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<ResumeOptions, Failure> {
@@ -121,7 +119,7 @@ impl Arguments {
                 At::Checkpoint(id) => options.from_checkpoint(id),
                 _ => {
                     return Err(Error::invalid(format!("`{text}` is no checkpoint"))
-                        .hint(format!("list them: rekindle sessions checkpoints {}", key.id))
+                        .hint(format!("list them: {}", next::line(app, ["sessions", "checkpoints", key.id.as_str()])))
                         .into());
                 }
             };
@@ -135,32 +133,30 @@ impl Arguments {
         if self.take_over {
             options = options.take_over();
         }
-        Ok(match self.wait {
-            Some(patience) => options.patience(patience),
-            None => options,
-        })
+        Ok(options)
     }
 }
 
 /// What the run finds: what is done and stays done, and what is in doubt.
 fn told(app: &App, shown: &Shown) {
     let spent = &shown.spent.turn;
+    let under_way = || shown.effects.iter().filter(|effect| !effect.settled);
+    let calls = under_way().filter(|effect| effect.kind == EffectKind::Tool).count();
     let mut parts = Vec::new();
     if spent.iterations > 0 {
         parts.push(time::counted(spent.iterations, "step"));
     }
-    if spent.tool_calls > 0 {
-        parts.push(time::counted(spent.tool_calls, "call"));
+    // Calls count when they begin.
+    let ended = spent.tool_calls.saturating_sub(calls as u64);
+    if ended > 0 {
+        parts.push(time::counted(ended, "call"));
     }
-    let one = spent.iterations + spent.tool_calls == 1;
-    let kept = match parts.is_empty() {
-        true => "nothing was finished yet".to_owned(),
-        false => format!("{} {} kept", parts.join(" and "), if one { "is" } else { "are" }),
-    };
+    let kept =
+        if parts.is_empty() { "nothing was finished yet".to_owned() } else { format!("kept: {}", parts.join(" and ")) };
     // What waits for somebody was not cut off.
     let waits =
-        |effect: &EffectView| shown.waits.iter().any(|wait| wait.opened.effect.as_ref() == Some(&effect.effect));
-    let open = shown.effects.iter().filter(|effect| !effect.settled && !waits(effect)).count() as u64;
+        |effect: &&EffectView| shown.waits.iter().any(|wait| wait.opened.effect.as_ref() == Some(&effect.effect));
+    let open = under_way().filter(|effect| !waits(effect)).count() as u64;
     let doubt = match open {
         0 => String::new(),
         1 => "; 1 call was under way".to_owned(),

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use rekindle::{Engine, Error, ResumeOptions, SessionHeader, SessionId};
+use rekindle::{Engine, Error, ResumeOptions, Seq, SessionHeader, SessionId, operations};
 use rekindle_definitions::{Built, Definition, Kind, RunInput};
 use serde_json::{Map, Value};
 
@@ -45,10 +45,10 @@ pub struct Arguments {
     #[arg(long = "continue", value_name = "SESSION")]
     continue_: Option<String>,
     /// The title of the session, for people
-    #[arg(long)]
+    #[arg(long, conflicts_with = "continue_")]
     title: Option<String>,
     /// A tag of the session, for filters; may be said more than once
-    #[arg(long)]
+    #[arg(long, conflicts_with = "continue_")]
     tag: Vec<String>,
     /// Another model for every agent in the file, e.g. openai/gpt-5
     #[arg(long)]
@@ -72,11 +72,17 @@ impl Arguments {
         let engine = app.engine(Access::Create)?;
         let session = self.session(app, &engine, &definition, &input, &remembered).await?;
         self.header(app, &built, session.key().id.as_str());
-        let explained = |error| next::explained(app, error);
-        let handle = built.start(&session, input, options).await.map_err(explained)?;
+        let handle = match built.start(&session, input, options).await {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.take_back(&engine, &session).await;
+                built.shutdown().await;
+                return Err(next::explained(app, error).into());
+            }
+        };
         let watched = run::follow(app, handle, run::Calls::default(), self.build.events).await;
         built.shutdown().await;
-        run::tell(app, &watched.map_err(explained)?, self.build.events)
+        run::tell(app, &watched.map_err(|error| next::explained(app, error))?, self.build.events)
     }
 
     /// Nothing is made for a run that could not begin.
@@ -96,6 +102,16 @@ impl Arguments {
         Ok(built.check(&all).map_err(|error| error.hint(hint))?)
     }
 
+    /// Removes a session that was made for a run that could not begin, so that its id is free again.
+    async fn take_back(&self, engine: &Engine, session: &rekindle::Session) {
+        let made_here = self.continue_.is_none();
+        let info = engine.journal().open(session.key()).await;
+        if made_here && info.is_ok_and(|info| info.branches.iter().all(|branch| branch.head.seq == Seq(0))) {
+            // That it stays is no harm.
+            let _ = operations::clear_session(engine, session.key(), false).await;
+        }
+    }
+
     /// The session the run goes into.
     async fn session(
         &self,
@@ -111,6 +127,10 @@ impl Arguments {
         }
         let journal = engine.journal();
         let key = match &self.session {
+            Some(id) if id.starts_with(['-', '@']) => {
+                let message = format!("`{id}` could not be named later: it begins like an option or like `@`");
+                return Err(Error::invalid(message).hint("choose another id").into());
+            }
             Some(id) => engine.key(id)?,
             None => engine.key(SessionId::generate(journal.ids(), journal.clock().now()).as_str())?,
         };

@@ -7,6 +7,7 @@ use rekindle::{Error, Message, MessageId, operations};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::owner;
 use crate::ui::{printable, style};
 use crate::words::{next, value};
 
@@ -70,10 +71,11 @@ impl Arguments {
         let (message, to) = (printable(sent.message.as_str()), printable(session.id.as_str()));
         app.ui.line(format!("sent: {name}{message}{reset} to {name}{to}{reset}{again}"))?;
         match &sent.owner {
-            Some(owner) => {
-                app.ui.remark(format!("{} runs it and takes the message over", printable(owner.owner.as_str())))
+            Some(owner) if !owner::has_ended(owner.owner.as_str()) => {
+                let owner = owner::named(owner.owner.as_str());
+                app.ui.remark(format!("{owner} runs it and takes the message over"))
             }
-            None => next::tell(app, &next::resume(app, &session)),
+            _ => next::tell(app, &next::resume(app, &session)),
         }
         Ok(Exit::Ok)
     }

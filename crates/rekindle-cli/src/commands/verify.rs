@@ -17,6 +17,7 @@ use crate::ui::live::Live;
 use crate::ui::stream::Stream;
 use crate::ui::table::{Cell, Table};
 use crate::ui::{printable, style, time};
+use crate::words::next;
 
 /// The largest file of heads.
 const MAX_SEEN: u64 = 1 << 30;
@@ -184,8 +185,8 @@ impl Sum {
             app.ui.remark(format!("{} was there before and is gone", printable(session.id.as_str())));
         }
         if let Some((session, ..)) = self.found.first() {
-            let session = printable(session.id.as_str());
-            app.ui.hint(format!("`rekindle sessions checkpoints {session}` lists what can be gone back to; `rekindle fork` goes on from there"));
+            let checkpoints = next::line(app, ["sessions", "checkpoints", session.id.as_str()]);
+            app.ui.hint(format!("`{checkpoints}` lists what can be gone back to; `rekindle fork` goes on from there"));
         }
         Ok(())
     }

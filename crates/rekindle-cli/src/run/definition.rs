@@ -13,6 +13,7 @@ use super::options::BuildArguments;
 use crate::app::App;
 use crate::failure::Failure;
 use crate::secrets::SystemSecrets;
+use crate::words::next::quoted;
 
 /// The key of the session's metadata under which its file is remembered.
 pub const DEFINITION: &str = "definition";
@@ -56,8 +57,8 @@ impl Remembered {
         }
         found.ok_or_else(|| {
             let hint = match &info.header.parent {
-                Some(parent) => format!("another session runs it: rekindle resume {}", parent.id),
-                None => format!("name it: rekindle resume {} --file FILE", session.id),
+                Some(parent) => format!("another session runs it: rekindle resume {}", quoted(parent.id.as_str())),
+                None => format!("name it: rekindle resume {} --file FILE", quoted(session.id.as_str())),
             };
             Error::not_found("the session does not say which file it runs").on(session).hint(hint)
         })

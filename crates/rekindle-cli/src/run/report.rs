@@ -16,20 +16,23 @@ use crate::words::next;
 pub fn tell(app: &App, watched: &Watched, events: bool) -> Outcome {
     let report = &watched.report;
     let exit = Exit::of_run(report.outcome, report.cause.as_ref(), watched.interrupted);
-    if app.ui.is_json() || events {
-        let value = as_json(report);
-        if events {
-            app.ui.json_line(&json!({"event": "report", "report": value}))?
-        } else {
-            app.ui.json(&value)?
-        }
-        return Ok(exit);
+    let said = match (app.ui.is_json(), events) {
+        (_, true) => app.ui.json_line(&json!({"event": "report", "report": as_json(report)})),
+        (true, false) => app.ui.json(&as_json(report)),
+        (false, false) => match answer(report).filter(|_| is_done(report)) {
+            Some(answer) => app.ui.line(crate::ui::printable(answer.trim_end())),
+            None => Ok(()),
+        },
+    };
+    match said {
+        // How it ended counts, whether or not anybody reads on.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        said => said?,
     }
-    if let Some(answer) = answer(report).filter(|_| is_done(report)) {
-        app.ui.line(crate::ui::printable(answer.trim_end()))?;
+    if !app.ui.is_json() && !events {
+        ending(app, report);
+        next_steps(app, report);
     }
-    ending(app, report);
-    next_steps(app, report);
     Ok(exit)
 }
 
@@ -105,7 +108,7 @@ fn next_steps(app: &App, report: &RunReport) {
                 app.ui.hint(match wait.kind {
                     WaitKind::Approval => format!("{}   (or --reject REASON)", answer(&["--approve"])),
                     WaitKind::Question => answer(&[&next::example_of(wait, "VALUE")]),
-                    WaitKind::Signal => next::line(app, ["signal", id, &wait.prompt, "VALUE"]),
+                    WaitKind::Signal => next::line(app, ["signal", id, &wait.prompt, &next::example_of(wait, "VALUE")]),
                     WaitKind::Timer => "wait for its time".to_owned(),
                 });
             }

@@ -113,7 +113,8 @@ impl View {
                 }
                 self.keep(&line_of(&ended, self.ui.width()));
             }
-            Record::LogAppend(append) => self.messages(append),
+            // What was sent is told when the turn takes it.
+            Record::LogAppend(append) if !append.log.as_str().starts_with("inbox/") => self.messages(append),
             Record::WaitOpened(wait) => self.keep(&waiting(wait)),
             Record::Checkpoint(mark) if mark.trigger != CheckpointTrigger::Auto => {
                 let text = format!("◆ checkpoint {} {}", mark.id, mark.description);

@@ -1,12 +1,13 @@
 //! The form of `rekindle.toml`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rekindle::graph::CheckpointConfig;
-use rekindle_definitions::{ModelSpec, RunOptionsSpec};
+use rekindle_definitions::{ModelSpec, RunOptionsSpec, SecretText};
 use schemars::JsonSchema;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 
 /// The configuration of Rekindle on the command line.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -22,8 +23,9 @@ pub struct Form {
     /// The model for every agent, whatever its file says.
     pub model: Option<String>,
     /// How long after a process dies until another may take its sessions over, e.g. `15s`.
-    #[serde(deserialize_with = "period")]
-    pub lease: Option<String>,
+    #[serde(deserialize_with = "lease")]
+    #[schemars(with = "Option<String>")]
+    pub lease: Option<Duration>,
     /// When checkpoints are made and how long they are kept.
     pub checkpoints: Checkpoints,
     /// How runs behave unless their file says otherwise.
@@ -82,18 +84,17 @@ pub struct Redaction {
 pub struct Keys {
     /// Where the key is: `@env:VARIABLE`, `@file:path`, `@keychain:service/account` or `@command:…`;
     /// 64 hexadecimal digits.
-    pub key: String,
+    pub key: SecretText,
     /// The key's id, by which it is found again after a change; `default` unless this says otherwise.
     #[serde(default)]
     pub id: Option<String>,
     /// Earlier keys by their ids, for reading.
     #[serde(default)]
-    pub old: BTreeMap<String, String>,
+    pub old: BTreeMap<String, SecretText>,
 }
 
-/// A duration, as it was written.
-fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    crate::ui::duration::parse(&text).map_err(D::Error::custom)?;
-    Ok(Some(text))
+/// A time as people write it.
+fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| crate::ui::duration::parse(&text)).transpose().map_err(D::Error::custom)
 }

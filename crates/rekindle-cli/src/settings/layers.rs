@@ -131,15 +131,15 @@ impl Layers {
     }
 
     fn set(&mut self, key: &Key, text: &str, origin: Origin) -> Result<(), Faults> {
+        // A key ring is more than one value: it is looked at when all layers are one.
+        let ring = key.name.ends_with(".id") || key.name.ends_with(".key");
         let scalar = match serde_json::from_str(text) {
-            Ok(value @ (Value::Bool(_) | Value::Number(_))) if key.name.contains('.') => value,
+            Ok(value @ (Value::Bool(_) | Value::Number(_))) if key.name.contains('.') && !ring => value,
             _ => Value::from(text),
         };
         let nested =
             key.name.rsplit('.').fold(scalar, |inner, part| Value::Object(Map::from_iter([(part.to_owned(), inner)])));
-        // A key ring is more than one value: it is looked at when all layers are one.
-        let alone = !key.name.ends_with(".id") && !key.name.ends_with(".key");
-        if alone && let Err(error) = serde_json::from_value::<Form>(nested.clone()) {
+        if !ring && let Err(error) = serde_json::from_value::<Form>(nested.clone()) {
             return Err(Fault::new(format!("{origin}: `{text}` is no value for {}: {error}", key.name)).into());
         }
         if let Value::Object(fields) = nested {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rekindle::codec::{Codec, KeyRing};
 use rekindle::graph::CheckpointConfig;
 use rekindle::retention::{Policy, Rule};
-use rekindle::{Error, Frequency, Result, RunOptions, SecretSource as _};
-use rekindle_definitions::{Faults, RunOptionsSpec};
+use rekindle::{Error, Frequency, Result, RunOptions, SecretRef, SecretSource as _};
+use rekindle_definitions::{Faults, RunOptionsSpec, SecretText};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -76,14 +76,14 @@ impl Settings {
             let found = self.layers.get(key.name);
             Effective {
                 key: key.name.to_owned(),
-                value: found.map_or_else(|| key.default.into(), |(value, _)| value.clone()),
+                value: found.map_or_else(|| key.default.into(), |(value, _)| shown(key.name, value.clone())),
                 origin: found.map_or_else(|| "default".to_owned(), |(_, origin)| origin.to_string()),
                 about: key.about.to_owned(),
             }
         });
         let tables = self.layers.tables().map(|(name, value, origin)| Effective {
+            value: shown(&name, value),
             key: name,
-            value,
             origin: origin.to_string(),
             about: String::new(),
         });
@@ -132,7 +132,7 @@ impl Settings {
 
     /// How long a lease lasts.
     pub fn lease(&self) -> Option<Duration> {
-        self.form.lease.as_deref().and_then(|text| crate::ui::duration::parse(text).ok())
+        self.form.lease
     }
 
     /// When graphs make checkpoints.
@@ -173,12 +173,34 @@ impl Settings {
             codec = codec.with_redaction(rules);
         }
         if let Some(keys) = &self.form.signing {
-            codec = codec.with_signing(ring(keys, "signing")?);
+            codec = codec.with_signing(self.ring(keys, "signing")?);
         }
         if let Some(keys) = &self.form.encryption {
-            codec = codec.with_encryption(ring(keys, "encryption")?);
+            codec = codec.with_encryption(self.ring(keys, "encryption")?);
         }
         Ok(codec)
+    }
+
+    fn ring(&self, keys: &Keys, what: &str) -> Result<KeyRing> {
+        let current = self.key(&keys.key, what, "key")?;
+        let mut ring = KeyRing::new(keys.id.as_deref().unwrap_or("default"), current)?;
+        for (id, reference) in &keys.old {
+            ring = ring.with_old(id, self.key(reference, what, &format!("old.{id}"))?)?;
+        }
+        Ok(ring)
+    }
+
+    /// 32 bytes as 64 hexadecimal digits, from wherever the reference says.
+    fn key(&self, reference: &SecretText, what: &str, name: &str) -> Result<[u8; 32]> {
+        let reference = match self.layers.get(&format!("{what}.{name}")) {
+            Some((_, Origin::File(file))) => secret_beside(&reference.0, file)?,
+            _ => reference.0.clone(),
+        };
+        let secret = SystemSecrets.resolve(&reference)?;
+        digits(secret.expose().trim()).ok_or_else(|| {
+            Error::invalid(format!("the {what} key {} is not 64 hexadecimal digits", reference.as_str()))
+                .hint("make one with: openssl rand -hex 32")
+        })
     }
 }
 
@@ -191,10 +213,18 @@ fn adjust(checkpoints: &Checkpoints, options: &mut RunOptions) {
     }
     if options.retention.is_none() {
         let last = checkpoints.max_checkpoints_per_session.map(Rule::LastN);
-        let age = checkpoints.prune_after_days.map(|days| Rule::MaxAge(Duration::from_secs(days * 86_400)));
+        let age =
+            checkpoints.prune_after_days.map(|days| Rule::MaxAge(Duration::from_secs(days.saturating_mul(86_400))));
         let rules: Vec<Rule> = last.into_iter().chain(age).collect();
         options.retention = (!rules.is_empty()).then(|| Policy::new(rules));
     }
+}
+
+/// A value as it may be seen: headers and fields of requests may hold a key, and so may a URL.
+fn shown(name: &str, value: Value) -> Value {
+    let hidden = name.contains(".headers.") || name.contains(".extra.");
+    let in_url = value.as_str().is_some_and(|text| text.contains("://") && text.contains(['@', '?']));
+    if hidden || in_url { "[not shown]".into() } else { value }
 }
 
 /// A relative path in a store URL is meant from where its file is.
@@ -207,28 +237,22 @@ fn beside(url: &str, file: &Path) -> String {
     }
 }
 
-fn ring(keys: &Keys, what: &str) -> Result<KeyRing> {
-    let mut ring = KeyRing::new(keys.id.as_deref().unwrap_or("default"), key(&keys.key, what)?)?;
-    for (id, reference) in &keys.old {
-        ring = ring.with_old(id, key(reference, what)?)?;
+/// A secret's file is meant from where the file is that names it.
+fn secret_beside(reference: &SecretRef, file: &Path) -> Result<SecretRef> {
+    match (reference.scheme(), file.parent()) {
+        ("file", Some(folder)) => format!("@file:{}", folder.join(reference.rest()).display()).parse(),
+        _ => Ok(reference.clone()),
     }
-    Ok(ring)
 }
 
-/// 32 bytes as 64 hexadecimal digits, from wherever the reference says.
-fn key(reference: &str, what: &str) -> Result<[u8; 32]> {
-    let secret = SystemSecrets.resolve(&reference.parse()?)?;
-    let wrong = || {
-        Error::invalid(format!("the {what} key {reference} is not 64 hexadecimal digits"))
-            .hint("make one with: openssl rand -hex 32")
-    };
-    let digits = secret.expose().trim();
-    if digits.len() != 64 || !digits.is_ascii() {
-        return Err(wrong());
+/// The bytes that 64 hexadecimal digits stand for.
+fn digits(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
     }
     let mut bytes = [0; 32];
     for (number, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[number * 2..number * 2 + 2], 16).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(&text[number * 2..number * 2 + 2], 16).ok()?;
     }
-    Ok(bytes)
+    Some(bytes)
 }

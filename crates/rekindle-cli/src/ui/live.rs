@@ -29,6 +29,8 @@ impl Live {
             return;
         }
         let columns = self.ui.width().saturating_sub(1);
+        // Lines that have left the terminal could not be taken back either; the last say most.
+        let lines = &lines[lines.len().saturating_sub(self.ui.height())..];
         let mut drawing = self.erasing();
         for line in lines {
             // A line that wraps could not be taken back.

@@ -92,6 +92,14 @@ impl Ui {
         }
     }
 
+    /// How many lines can be drawn again on standard error.
+    pub fn height(&self) -> usize {
+        match terminal_size::terminal_size_of(io::stderr()) {
+            Some((_, terminal_size::Height(rows))) if rows > 1 => usize::from(rows) - 1,
+            _ => usize::MAX,
+        }
+    }
+
     /// How wide a table may be: where no terminal reads, nothing is cut.
     pub fn table_width(&self) -> usize {
         if io::stdout().is_terminal() { self.width() } else { usize::MAX }

@@ -4,7 +4,14 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// `text` without characters a terminal would obey: ids, titles and errors come from anywhere.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether a terminal does something else with it than to show it. What turns the direction of text
+/// makes it read as something it is not: an approval is for what is seen.
+fn is_obeyed(c: char) -> bool {
+    let turns = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control() && c != '\n' && c != '\t'
 }
 
 /// `text` on one line.
@@ -77,6 +84,7 @@ mod tests {
         assert_eq!(shorten("日本語", 4), "日…");
         assert_eq!(fit("a\n  b\tc", 10), "a b c");
         assert_eq!(printable("a\u{1b}[31mb"), "a\u{fffd}[31mb");
+        assert_eq!(printable("rm \u{202e}txt.a\u{2066}"), "rm \u{fffd}txt.a\u{fffd}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use rekindle::{Error, ErrorKind, SessionKey};
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::owner;
 use crate::ui::style;
 
 /// The line that runs `rekindle` with these words, where this one was told to look.
@@ -47,6 +48,12 @@ pub fn explained(app: &App, error: Error) -> Error {
     let Some(session) = error.session().cloned() else { return error };
     let (id, resume) = (session.id.as_str(), resume(app, &session));
     let hint = match error.kind() {
+        ErrorKind::AlreadyRunning { .. } if owner::has_died(&error) => {
+            format!("its process has died; go on with: {resume}")
+        }
+        ErrorKind::AlreadyRunning { .. } => {
+            format!("pause it with: {}; or wait for it: {resume} --wait 30s", line(app, ["pause", id]))
+        }
         ErrorKind::Unfinished => {
             let (cancel, send) = (line(app, ["cancel", id]), line(app, ["send", id, "TEXT"]));
             format!("go on: {resume}; give it up: {cancel}; or have the message read later: {send}")

@@ -16,6 +16,7 @@ mod processes;
 mod provider;
 mod pty;
 mod resume_cases;
+mod review;
 mod scenes;
 mod setup;
 mod support;

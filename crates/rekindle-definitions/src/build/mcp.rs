@@ -5,7 +5,7 @@ use rekindle_tools::{McpServer, McpServerBuilder};
 
 use super::Shop;
 use super::tool::Placed;
-use crate::definition::{Inner, resolve_path};
+use crate::definition::{Inner, resolve_path, resolve_secret};
 use crate::document::child;
 use crate::fault::Faults;
 use crate::form::{McpEntry, SecretName};
@@ -104,11 +104,11 @@ impl Shop {
     /// The value of a secret that a server is given.
     fn value_of(&self, inner: &Inner, pointer: &str, secret: &SecretName) -> Result<rekindle::Secret, Faults> {
         let reference = match secret {
-            SecretName::Reference(reference) => Some(reference),
-            SecretName::Name(name) => self.overriding.get(name).or_else(|| inner.secrets.get(name)),
+            SecretName::Reference(reference) => Some(resolve_secret(&inner.base, reference)),
+            SecretName::Name(name) => self.overriding.get(name).or_else(|| inner.secrets.get(name)).cloned(),
         };
         match reference {
-            Some(reference) => self.resolve(&inner.document, pointer, reference),
+            Some(reference) => self.resolve(&inner.document, pointer, &reference),
             None => Err(inner.document.key_fault(pointer, "there is no such secret").without_excerpt().into()),
         }
     }

@@ -8,7 +8,7 @@ use rekindle::{Error, SecretRef};
 use rekindle_models::{AnthropicModel, ApiKey, OpenAiModel, Price, ScriptedModel};
 
 use super::Shop;
-use crate::definition::{Inner, read_script, script_of, unknown_provider};
+use crate::definition::{Inner, read_script, resolve_secret, script_of, unknown_provider};
 use crate::document::{Document, child, list};
 use crate::fault::{Fault, Faults, short};
 use crate::form::{ModelSettings, ModelSpec, Named, Provider};
@@ -147,7 +147,8 @@ impl At<'_> {
 
     fn key(&self, shop: &Shop, settings: &ModelSettings) -> Result<Option<ApiKey>, Faults> {
         let usual = || settings.provider.usual_key().and_then(|text| text.parse::<SecretRef>().ok());
-        let Some(reference) = settings.api_key.as_ref().map(|text| text.0.clone()).or_else(usual) else {
+        let Some(reference) = settings.api_key.as_ref().map(|text| resolve_secret(self.base, &text.0)).or_else(usual)
+        else {
             return Ok(None);
         };
         let key = ApiKey::resolve(&reference, &*shop.secrets).map_err(|error| {
@@ -167,7 +168,10 @@ impl At<'_> {
         let mut headers: Vec<_> = settings.headers.clone().into_iter().collect();
         for (name, text) in &settings.secret_headers {
             let at = child(&child(&self.pointer, "secret_headers"), name);
-            headers.push((name.clone(), shop.resolve(self.document, &at, &text.0)?.expose().to_owned()));
+            headers.push((
+                name.clone(),
+                shop.resolve(self.document, &at, &resolve_secret(self.base, &text.0))?.expose().to_owned(),
+            ));
         }
         Ok(headers)
     }

@@ -1,6 +1,6 @@
 //! Tools: commands, HTTP requests, files, questions, and other work.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rekindle::tool::{Tool, ToolSpec};
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::adjusted::Adjusted;
 use super::question::Question;
 use super::{Shop, Work, semantic, work};
-use crate::definition::{Definition, Inner, ReadTool, resolve_path, schema_of};
+use crate::definition::{Definition, Inner, ReadTool, resolve_path, resolve_secret, schema_of};
 use crate::document::child;
 use crate::fault::{Fault, Faults};
 use crate::form::{BodySpec, FileAccessName, HttpSpec, OutputName, SecretName, StdinSpec};
@@ -181,7 +181,7 @@ impl At<'_> {
             builder = builder.environment(variable, template);
         }
         for (variable, secret) in body.secret_environment.iter().flatten() {
-            builder = builder.secret_environment(variable, shop.named(secret));
+            builder = builder.secret_environment(variable, shop.named(&self.inner.base, secret));
         }
         builder = match &body.stdin {
             None => builder,
@@ -255,10 +255,11 @@ impl At<'_> {
 
 impl Shop {
     /// The name under which runs know a secret; one given by reference gets a name here.
-    pub(super) fn named(&mut self, secret: &SecretName) -> String {
+    pub(super) fn named(&mut self, base: &Path, secret: &SecretName) -> String {
         match secret {
             SecretName::Name(name) => name.clone(),
             SecretName::Reference(reference) => {
+                let reference = &resolve_secret(base, reference);
                 let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
                 let mut name: String = reference.as_str().trim_start_matches('@').chars().map(legal).take(80).collect();
                 while self.found.get(&name).is_some_and(|known| known != reference) {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
+use rekindle::SecretRef;
+
 use super::read::{Spot, read};
 use super::{Definition, Kind};
 use crate::document::{self, Document, Format};
@@ -109,6 +111,15 @@ impl Loader {
 /// `path` as seen from the directory `base`.
 pub(crate) fn resolve_path(base: &Path, path: &str) -> PathBuf {
     base.join(path).components().filter(|part| *part != Component::CurDir).collect()
+}
+
+/// Where a secret is, as seen from the directory `base`.
+pub(crate) fn resolve_secret(base: &Path, reference: &SecretRef) -> SecretRef {
+    if reference.scheme() != "file" {
+        return reference.clone();
+    }
+    let seen = resolve_path(base, reference.rest()).to_str().and_then(|path| format!("@file:{path}").parse().ok());
+    seen.unwrap_or_else(|| reference.clone())
 }
 
 /// The text of a file that is named by another.

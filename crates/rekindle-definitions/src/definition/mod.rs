@@ -27,7 +27,7 @@ use crate::fault::{Faults, shown};
 use crate::form::{AgentSpec, Crew, ModelSpec, RunOptionsSpec, Surroundings, ToolEntry};
 
 pub use inputs::InputField;
-pub(crate) use loader::resolve_path;
+pub(crate) use loader::{resolve_path, resolve_secret};
 pub(crate) use models::{read_script, script_of, unknown_provider};
 pub(crate) use parameters::schema_of;
 

@@ -10,7 +10,7 @@ use rekindle::{PlanSpec, StepSpec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::loader::{Loader, text_of};
+use super::loader::{Loader, resolve_secret, text_of};
 use super::{Body, Definition, Inner, Kind, ReadTool, graph, models, tools};
 use crate::document::{Document, child};
 use crate::fault::{Faults, Gathered, short};
@@ -43,7 +43,7 @@ pub(super) fn read(loader: &mut Loader, spot: &Spot<'_>, outer: Option<&Inner>) 
     let place = |name: &String| child(&child(spot.pointer, "models"), name);
     models.extend(own.map(|(name, spec)| (name.clone(), (place(name), spec.clone()))));
     let mut secrets = outer.map(|outer| outer.secrets.clone()).unwrap_or_default();
-    secrets.extend(surroundings.secrets.iter().map(|(name, text)| (name.clone(), text.0.clone())));
+    secrets.extend(surroundings.secrets.iter().map(|(name, text)| (name.clone(), resolve_secret(spot.base, &text.0))));
     let mut inner = Inner {
         document: spot.document.clone(),
         pointer: spot.pointer.to_owned(),

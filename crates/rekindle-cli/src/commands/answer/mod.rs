@@ -12,6 +12,7 @@ use self::choose::Chosen;
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::owner;
 use crate::ui::{printable, style};
 use crate::words::{next, value};
 
@@ -147,9 +148,9 @@ pub fn tell(app: &App, session: &SessionKey, answered: &Answered, what: &str, ap
     app.ui.line(format!("{what}: {name}{}{reset} of {name}{id}{reset}{again}", printable(answered.wait.as_str())))?;
     if !answered.decided && approves {
         app.ui.remark("more must approve before it goes on");
-    } else if let Some(owner) = &answered.owner {
-        app.ui.remark(format!("{} runs it and takes the answer over", printable(owner.owner.as_str())));
-    } else if answered.resume_needed {
+    } else if let Some(owner) = answered.owner.as_ref().filter(|owner| !owner::has_ended(owner.owner.as_str())) {
+        app.ui.remark(format!("{} runs it and takes the answer over", owner::named(owner.owner.as_str())));
+    } else if answered.owner.is_some() || answered.resume_needed {
         next::tell(app, &next::resume(app, session));
     }
     Ok(())

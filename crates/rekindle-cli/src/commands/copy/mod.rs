@@ -75,7 +75,7 @@ impl Arguments {
     /// Copies.
     pub async fn run(self, app: &App) -> Outcome {
         let from_url = self.from.clone().unwrap_or_else(|| app.settings.store_url());
-        if from_url == self.to {
+        if place_of(&from_url) == place_of(&self.to) {
             return Err(Error::invalid("both stores are the same").hint("name another one with --to").into());
         }
         let from = app.engine_at(&from_url, Access::Existing)?;
@@ -141,6 +141,14 @@ impl Arguments {
         check(to, session, &moved, &wanted).await?;
         Ok(Item { session, outcome, frames: moved.frames, bytes })
     }
+}
+
+/// Where a store is, however it is written: to replace a session by itself would be to lose it.
+fn place_of(url: &str) -> String {
+    let Some((scheme @ ("sqlite" | "file"), path)) = url.split_once(':') else { return url.to_owned() };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    format!("{scheme}:{}", place.display())
 }
 
 /// Reads the copy back.

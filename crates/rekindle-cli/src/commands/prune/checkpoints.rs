@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::reference;
 use crate::ui::{printable, style};
+use crate::words::next::quoted;
 
 /// Which checkpoints.
 #[derive(Debug, Args)]
@@ -61,7 +62,7 @@ async fn resolve(engine: &Engine, session: &SessionKey, texts: &[String]) -> Res
                 let error = Error::invalid(format!("`{text}` is no checkpoint"));
                 return Err(error
                     .on(session)
-                    .hint(format!("`rekindle sessions checkpoints {}` lists them", session.id))
+                    .hint(format!("`rekindle sessions checkpoints {}` lists them", quoted(session.id.as_str())))
                     .into());
             }
         }

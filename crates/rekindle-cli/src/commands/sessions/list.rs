@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::owner;
 use crate::ui::table::{Cell, Table};
 use crate::ui::{duration, style, time};
 
@@ -127,7 +128,7 @@ fn tell(app: &App, sessions: &[SessionInfo], now: Timestamp) -> std::io::Result<
     }
     let mut table = Table::new(&["SESSION", "STATUS", "AGENT", "CHANGED", "TITLE"]);
     for info in sessions {
-        let status = info.status().to_string();
+        let status = owner::status(info).to_string();
         table.row([
             Cell::styled(info.header.key.id.as_str(), style::NAME),
             Cell::styled(format!("{} {status}", style::sign_of_status(&status)), style::of_status(&status)),
@@ -144,7 +145,7 @@ pub fn as_json(info: &SessionInfo) -> serde_json::Value {
     json!({
         "session": info.header.key.id,
         "namespace": info.header.key.namespace,
-        "status": info.status(),
+        "status": owner::status(info),
         "agent": info.header.agent,
         "title": info.header.title,
         "tags": info.header.tags,

@@ -8,7 +8,7 @@ use rekindle_core::{Error, ErrorKind, Json, Result};
 use crate::driver::{Driver, Effect, Known};
 use crate::event::LiveKind;
 use crate::message::{Message, Part};
-use crate::model::{Answer, Delta, Deltas, Model, ModelError, ModelRequest};
+use crate::model::{Answer, Delta, Deltas, Model, ModelError, ModelRequest, StopReason};
 use crate::tool::Retries;
 
 /// After so long without an answer, what was staged is committed, so that others can see what
@@ -65,6 +65,10 @@ impl Asking<'_> {
             let error = match asked {
                 Asked::Answer(answer) => {
                     let usage: Usage = answer.usage;
+                    if let Some(why) = cut_off(answer.stop) {
+                        let notice = format!("the answer of `{}` is not whole: {why}", model.name());
+                        driver.say(|| LiveKind::Notice(notice));
+                    }
                     return Ok(Some((answer, EffectOutcome { usage, ..outcome(OutcomeStatus::Ok) })));
                 }
                 Asked::Stopped => return Ok(None),
@@ -120,6 +124,15 @@ impl Asking<'_> {
             Err(_) if request.cancel.is_cancelled() => Asked::Stopped,
             Err(error) => Asked::Failed(error),
         })
+    }
+}
+
+/// Why an answer is not whole. It counts all the same: asked again, the model would do the same.
+fn cut_off(stop: StopReason) -> Option<&'static str> {
+    match stop {
+        StopReason::End => None,
+        StopReason::Length => Some("it reached its limit of tokens"),
+        StopReason::Filtered => Some("a filter of the provider stopped it"),
     }
 }
 

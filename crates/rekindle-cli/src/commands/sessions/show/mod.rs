@@ -4,13 +4,14 @@ pub mod page;
 mod tree;
 
 use clap::Args;
-use rekindle::operations::{self, Shown};
+use rekindle::operations::{self, Resumable, Shown};
 use rekindle::record::EffectKind;
 use rekindle::{Engine, SessionKey, Status, Timestamp};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::owner;
 use crate::ui::{fit, printable, style};
 use crate::words::{self, name_of, next, value};
 
@@ -28,7 +29,7 @@ impl Arguments {
     pub async fn run(self, app: &App) -> Outcome {
         let engine = app.engine(Access::Existing)?;
         let session = app.session(&engine, &self.session).await?;
-        let shown = operations::show(&engine, &session).await?;
+        let shown = as_seen_here(operations::show(&engine, &session).await?);
         if app.ui.is_json() {
             app.ui.json(&shown)?;
             return Ok(Exit::Ok);
@@ -37,6 +38,16 @@ impl Arguments {
         tips(app, &session, &shown);
         Ok(Exit::Ok)
     }
+}
+
+/// A session whose process has died is interrupted, although its lease may last a little longer.
+fn as_seen_here(mut shown: Shown) -> Shown {
+    let dead = shown.owner.as_ref().is_some_and(|owner| owner::has_ended(owner.owner.as_str()));
+    if dead && shown.status == Status::Running {
+        shown.status = Status::Interrupted;
+        shown.resumable = Resumable { resumable: true, why: "its process has died".to_owned() };
+    }
+    shown
 }
 
 async fn tell(app: &App, engine: &Engine, shown: &Shown) -> Result<(), Failure> {
@@ -123,8 +134,12 @@ fn tips(app: &App, session: &SessionKey, shown: &Shown) {
     if !shown.damage.is_empty() || shown.unreadable.is_some() {
         tip(app, &next::line(app, ["verify", id]), "says what is damaged");
     }
-    if shown.owner.is_some() {
-        tip(app, &next::line(app, ["pause", id]), "has it stop at a safe point");
+    match &shown.owner {
+        Some(owner) if owner::has_ended(owner.owner.as_str()) => {
+            tip(app, &next::resume(app, session), "takes it over and goes on");
+        }
+        Some(_) => tip(app, &next::line(app, ["pause", id]), "has it stop at a safe point"),
+        None => {}
     }
     if shown.status == Status::Waiting && shown.waits.iter().any(|wait| wait.decisions.is_empty()) {
         tip(app, &next::line(app, ["answer", id]), "answers what it waits for");

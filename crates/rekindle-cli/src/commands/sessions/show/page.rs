@@ -3,6 +3,7 @@
 use rekindle::operations::{RunView, Shown};
 use rekindle::{CheckpointInfo, Timestamp};
 
+use crate::owner;
 use crate::ui::page::Page;
 use crate::ui::spans::Spans;
 use crate::ui::style;
@@ -56,7 +57,12 @@ fn about(page: &mut Page, shown: &Shown, now: Timestamp) {
 fn running(page: &mut Page, shown: &Shown, now: Timestamp) {
     page.row("branch", branches(shown));
     if let Some(owner) = &shown.owner {
-        page.row("owner", format!("{} on {} until {}", owner.owner, owner.branch, words::when(owner.until, now)));
+        let name = owner::named(owner.owner.as_str());
+        let text = match owner::has_ended(owner.owner.as_str()) {
+            true => format!("{name}, which has died; a resume takes {} over", owner.branch),
+            false => format!("{name} on {} until {}", owner.branch, words::when(owner.until, now)),
+        };
+        page.row("owner", text);
     }
     if let Some(run) = &shown.run {
         let failed = run.code.is_some();

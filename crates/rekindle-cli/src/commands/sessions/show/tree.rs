@@ -47,7 +47,7 @@ pub async fn lines(engine: &Engine, root: &SessionKey, columns: usize) -> Result
 }
 
 fn about(info: &SessionInfo) -> Spans {
-    let status = info.status().to_string();
+    let status = crate::owner::status(info).to_string();
     let sign = format!("{} ", style::sign_of_status(&status));
     let mut spans =
         Spans::new().styled(sign, style::of_status(&status)).styled(info.header.key.id.as_str(), style::NAME);
