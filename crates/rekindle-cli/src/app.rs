@@ -1,5 +1,7 @@
 //! What every command works with: the settings, the store, the author.
 
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use rekindle::codec::Codec;
@@ -8,10 +10,12 @@ use rekindle_store::{StoreOptions, SystemClock, system_ids};
 
 use crate::cli::{Cli, Global};
 use crate::failure::{Failure, Outcome};
+use crate::owner;
 use crate::reference::{self, Moment};
 use crate::secrets::SystemSecrets;
-use crate::settings::Settings;
-use crate::ui::Ui;
+use crate::settings::{KEYS, Key, Settings};
+use crate::ui::{Ui, style};
+use crate::words::next;
 
 /// What every command works with.
 #[derive(Debug)]
@@ -39,7 +43,8 @@ pub fn start(cli: Cli, ui: Ui) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Error::new(ErrorKind::Unsupported, "no threads can be started").because(error))?;
-    let outcome = runtime.block_on(cli.command.run(&app));
+    app.warn_of_variables();
+    let outcome = runtime.block_on(cli.command.run(&app)).map_err(|failure| of_the_dead(&app, failure));
     // A tool that does not end must not keep the program: what it did is in doubt, and on record.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     outcome
@@ -54,7 +59,7 @@ impl App {
     /// The engine over the store at `url`.
     pub fn engine_at(&self, url: &str, access: Access) -> Result<Engine> {
         if access == Access::Create {
-            make_folder(url);
+            prepare(url);
         }
         let options = StoreOptions::new().with_create(access == Access::Create);
         let store = rekindle_store::open(url, options).map_err(|error| explained(error, url))?;
@@ -62,8 +67,8 @@ impl App {
         let journal = Journal::new(store, codec, Arc::new(SystemClock), system_ids()?);
         let mut engine = Engine::with_journal(journal)
             .with_secrets(SystemSecrets)
-            .with_owner(crate::owner::this_process())
-            .with_dead_owners(crate::owner::is_dead)
+            .with_owner(owner::this_process())
+            .with_dead_owners(owner::is_dead)
             .in_namespace(self.namespace()?);
         if let Some(lease) = self.settings.lease() {
             engine = engine.with_lease(lease);
@@ -72,6 +77,17 @@ impl App {
             engine = engine.with_checkpoint_config(config.clone());
         }
         Ok(engine)
+    }
+
+    /// A variable that is almost a key of the configuration was meant as one.
+    fn warn_of_variables(&self) {
+        for name in self.settings.strange_variables() {
+            let like = |key: &&Key| strsim::jaro_winkler(&key.variable(), name) > 0.95;
+            if let Some(key) = KEYS.iter().find(like) {
+                let (warn, reset, key) = (style::WARN, style::RESET, key.variable());
+                self.ui.remark(format!("{warn}note:{reset} ${name} means nothing; did you mean ${key}?"));
+            }
+        }
     }
 
     /// Whose sessions are meant.
@@ -98,13 +114,24 @@ impl App {
     }
 }
 
-/// The folder a new store stands in.
-fn make_folder(url: &str) {
-    let path = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
-    if let Some(folder) = path.and_then(|path| std::path::Path::new(path).parent()) {
-        // If it cannot be made, opening the store says so.
+/// What another process has, which has died, can be gone on with at once.
+fn of_the_dead(app: &App, failure: Failure) -> Failure {
+    match failure {
+        Failure::Error(error) if owner::has_died(&error) => Failure::Error(next::explained(app, error)),
+        failure => failure,
+    }
+}
+
+/// The folder of a new database, and the file itself, which nobody else may read: conversations are
+/// in it. Whatever cannot be made, opening the store says.
+fn prepare(url: &str) {
+    let Some(path) = url.strip_prefix("sqlite:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path))) else {
+        return;
+    };
+    if let Some(folder) = path.parent() {
         let _ = std::fs::create_dir_all(folder);
     }
+    let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
 }
 
 /// What to do if there is no store.

@@ -91,7 +91,12 @@ impl<'a> NewFile<'a> {
             false => self.file.persist_noclobber(self.path),
         };
         match named {
-            Ok(_) => Ok(bytes),
+            Ok(_) => {
+                // The name is on disk when its folder is.
+                let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let synced = std::fs::File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+                synced.map_err(|error| unwritable(self.path, error)).map(|()| bytes)
+            }
             Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(in_the_way(self.path)),
             Err(error) => Err(unwritable(self.path, error.error)),
         }

@@ -20,7 +20,7 @@ use crate::cli::Global;
 use crate::secrets::SystemSecrets;
 use form::{Checkpoints, Form, Keys};
 
-pub use keys::KEYS;
+pub use keys::{KEYS, Key};
 pub use layers::Origin;
 
 /// The store, unless something says otherwise.

@@ -47,3 +47,23 @@ fn later_layers_of_the_configuration_win() {
     assert_eq!(find("run.durability")["origin"], "rekindle.toml");
     assert_eq!(find("namespace")["origin"], "default");
 }
+
+#[test]
+fn a_new_store_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    place.ok(&["init"]);
+    place.ok(&["run", "agent.yaml", "hello"]);
+    let mode = std::fs::metadata(place.path("rekindle.db")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_variable_that_is_almost_a_key_is_named() {
+    let place = Place::new();
+    let mut command = place.command(&["explain", "RK0001"]);
+    command.env("REKINDLE_STOER", "memory:").env("REKINDLE_OWN_THING", "1");
+    let said = crate::support::said(command);
+    assert!(said.err.contains("$REKINDLE_STOER means nothing; did you mean $REKINDLE_STORE?"), "{}", said.err);
+    assert!(!said.err.contains("OWN_THING"), "{}", said.err);
+}
