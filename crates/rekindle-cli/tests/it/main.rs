@@ -7,7 +7,6 @@ mod asked;
 mod bad_input;
 mod basics;
 mod changes;
-mod dependencies;
 mod look;
 mod mcp;
 mod moving;

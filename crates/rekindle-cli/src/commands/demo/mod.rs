@@ -14,6 +14,7 @@ use rekindle::{Error, ErrorKind, Result};
 use serde_json::json;
 
 use crate::app::App;
+use crate::cli::Colour;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::ui::{style, time};
@@ -184,6 +185,11 @@ impl Demo<'_> {
         let mut command = Command::new(program);
         let config = self.dir.join("rekindle.toml");
         command.args(arguments).current_dir(&self.dir);
+        match self.app.global.color {
+            Colour::Auto => {}
+            Colour::Always => drop(command.args(["--color", "always"])),
+            Colour::Never => drop(command.args(["--color", "never"])),
+        }
         for key in crate::settings::KEYS {
             command.env_remove(key.variable());
         }
