@@ -34,11 +34,11 @@ pub struct Foreign {
 /// The forms of other programs' stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
-    /// Folders of JSON: sessions/<id>/manifest.json
+    /// Folders of JSON: sessions/ID/manifest.json
     JsonSessions,
     /// A SQLite table `checkpoints`
     CheckpointTable,
-    /// Directories of graph runs: sessions/<id>/state.json
+    /// Directories of graph runs: sessions/ID/state.json
     SessionDirectory,
 }
 
