@@ -137,7 +137,8 @@ fn tell(app: &App, sessions: &[SessionInfo], now: Timestamp) -> std::io::Result<
             Cell::new(info.header.title.as_deref().unwrap_or("")),
         ]);
     }
-    table.lines(app.ui.table_width()).iter().try_for_each(|line| app.ui.line(line))
+    // At once: there may be thousands.
+    app.ui.line(table.lines(app.ui.table_width()).join("\n"))
 }
 
 /// A session for programs.
