@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rekindle::message::{Message, Part, Role};
 use rekindle::record::{EffectIntent, EffectKind, EffectOutcome, OutcomeStatus, Usage};
-use rekindle::{Agent, EffectId, Engine, SessionKey, State};
+use rekindle::{EffectId, Engine, LogName, SessionKey, State};
 
 /// How many messages are looked at for what calls under way were given.
 const LOOK_BACK: usize = 64;
@@ -62,8 +62,11 @@ impl Calls {
 
     fn left(state: &State) -> Self {
         let mut calls = Self::default();
-        let messages = Agent::messages(state).unwrap_or_default();
-        messages.iter().rev().take(LOOK_BACK).for_each(|message| calls.learn(message));
+        let messages = LogName::new("messages").map(|log| state.log(&log)).unwrap_or_default();
+        // Only the last ones: a long conversation is not read for them.
+        for message in messages.iter().rev().take(LOOK_BACK).filter_map(|item| Message::from_json(item).ok()) {
+            calls.learn(&message);
+        }
         for effect in state.open_effects() {
             calls.begin(&effect.intent);
             let waits = state.waits().any(|wait| wait.opened.effect.as_ref() == Some(&effect.intent.effect));

@@ -191,28 +191,53 @@ fn a_second_process_is_turned_away_and_can_ask_for_a_pause() {
     assert_booked_once(&place);
 }
 
+/// Books once, then fills the store with what cannot be compressed.
+const FILLING: &str = r#"
+name: filling
+same_call_limit: 0
+model:
+  provider: scripted
+  script:
+    name: scripted
+    turns:
+      - calls: [{name: book, arguments: {what: one}}]
+      - calls: [BIG, BIG, BIG, BIG, BIG, BIG, BIG, BIG, BIG, BIG, BIG, BIG]
+      - text: the one is booked
+tools:
+  - name: book
+    description: Books it.
+    parameters: {what: string}
+    shell: echo "$REKINDLE_IDEMPOTENCY_KEY $REKINDLE_ARG_WHAT" >> ledger.txt
+    in_doubt: never
+  - name: big
+    description: Says much.
+    shell: head -c 180000 /dev/urandom | base64 -w0
+    output: text
+    writes: false
+"#;
+
 #[test]
 fn a_full_disk_stops_the_run_and_loses_nothing() {
-    let place = place();
-    place.write("go", "");
-    let program = env!("CARGO_BIN_EXE_rekindle");
-    // Writes beyond the limit fail as they do on a full disk.
-    let script = format!(r#"trap "" XFSZ; ulimit -f 60; exec {program} run worker.yaml 'book all' --session full"#);
-    let mut command = place.command(&[]);
+    let place = Place::new();
+    place.write("filling.yaml", &FILLING.replace("BIG", "{name: big}"));
+    place.talk("before", "hello", "hello");
+    let run = format!("exec {} run filling.yaml 'book it' --session full", env!("CARGO_BIN_EXE_rekindle"));
     let mut limited = std::process::Command::new("bash");
-    limited.arg("-c").arg(script).current_dir(place.path("")).env_clear().stdin(Stdio::null());
-    for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+    // Writes beyond the limit fail as they do on a full disk.
+    limited.arg("-c").arg(format!(r#"trap "" XFSZ; ulimit -f 1500; {run}"#));
+    limited.current_dir(place.path("")).env_clear().stdin(Stdio::null());
+    for (name, value) in place.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))) {
         limited.env(name, value);
     }
-    command.env_clear();
     let said = said(limited);
-    if said.code == 0 {
-        // There was room for all of it: nothing to see.
-        return assert_booked_once(&place);
-    }
     assert_eq!(said.code, 8, "{}", said.err);
     assert!(said.err.contains("RK0017") || said.err.contains("RK0016"), "{}", said.err);
     assert!(!said.err.contains("panicked"), "{}", said.err);
+    assert_eq!(lines(&place.path("ledger.txt")).len(), 1);
+    // With room again it goes on, and what was booked stays booked.
+    place.ok(&["verify", "--all"]);
+    assert_eq!(place.ok(&["resume", "full"]).trim(), "the one is booked");
+    assert_eq!(lines(&place.path("ledger.txt")).len(), 1);
 }
 
 #[test]
