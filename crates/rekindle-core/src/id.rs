@@ -152,6 +152,10 @@ id_type! {
     OwnerId, "owner id", prefix "own_"
 }
 id_type! {
+    /// Where jobs wait for workers: `default`, unless said otherwise.
+    QueueName, "queue name"
+}
+id_type! {
     /// The name of a log, e.g. `messages`.
     LogName, "log name"
 }
@@ -161,6 +165,12 @@ id_type! {
 }
 
 impl Default for Namespace {
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+impl Default for QueueName {
     fn default() -> Self {
         Self("default".into())
     }

@@ -4,6 +4,7 @@
 //! * [`record`]: the records a journal consists of.
 //! * [`State`]: what a session knows at a position, a pure fold of records; [`StateDiff`] of two.
 //! * [`Store`]: the contract backends implement, over opaque frames.
+//! * [`queue`]: what workers take their work from.
 //! * [`Journal`]: typed access to any store, for everybody else.
 //! * [`codec`]: from records to frames: limits, redaction, compression, encryption, hash chain.
 //! * [`retention`]: what may be pruned, and what is protected and why.
@@ -15,6 +16,7 @@ mod id;
 mod journal;
 mod json;
 mod position;
+pub mod queue;
 pub mod record;
 pub mod retention;
 mod session;
@@ -25,8 +27,8 @@ mod time;
 
 pub use error::{CATALOG, CatalogEntry, Error, ErrorKind, Result, Retry};
 pub use id::{
-    BranchId, CheckpointId, EffectId, IdSource, LogName, MAX_ID_BYTES, MessageId, Namespace, OwnerId, RegisterKey,
-    RunId, SessionId, SessionKey, WaitId, file_name,
+    BranchId, CheckpointId, EffectId, IdSource, LogName, MAX_ID_BYTES, MessageId, Namespace, OwnerId, QueueName,
+    RegisterKey, RunId, SessionId, SessionKey, WaitId, file_name,
 };
 pub use journal::{
     CheckpointInfo, DeletePlan, EXPORT_VERSION, Entry, ImportOptions, Journal, PruneResult, Restored, Target,

@@ -53,6 +53,7 @@ mod options;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system;
+mod url;
 mod writer;
 
 pub use faulty::{Fault, FaultPlan, FaultyStore};
@@ -65,4 +66,5 @@ pub use options::StoreOptions;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use system::{SystemClock, system_ids};
+pub use url::shown_url;
 pub use writer::{BranchWriter, Watermark, WriterOptions};

@@ -42,7 +42,7 @@ impl Default for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new(options: StoreOptions) -> Self {
-        Self { clock: options.clock, sessions: Arc::default() }
+        Self { clock: options.local_clock(), sessions: Arc::default() }
     }
 
     /// The bytes of all frames, as other stores would write them.

@@ -1,5 +1,7 @@
 //! What every store can be told when it is opened.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use rekindle_core::Clock;
@@ -13,11 +15,25 @@ use crate::system::SystemClock;
 /// let options = StoreOptions::new().with_read_only(true);
 /// # let _ = options;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StoreOptions {
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
+    pub(crate) settings: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for StoreOptions {
+    /// Settings by name only: some are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.settings.keys().collect();
+        f.debug_struct("StoreOptions")
+            .field("clock", &self.clock)
+            .field("create", &self.create)
+            .field("read_only", &self.read_only)
+            .field("settings", &names)
+            .finish()
+    }
 }
 
 impl Default for StoreOptions {
@@ -27,16 +43,30 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The system's clock; what is missing is created; reading and writing.
+    /// The store's own clock; what is missing is created; reading and writing.
     pub fn new() -> Self {
-        Self { clock: Arc::new(SystemClock), create: true, read_only: false }
+        Self { clock: None, create: true, read_only: false, settings: BTreeMap::new() }
     }
 
-    /// The clock that leases expire by.
+    /// The clock that leases expire by: for tests. Without it, a store on a server goes by the
+    /// server's clock, any other by that of this machine.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.clock = Some(clock);
         self
+    }
+
+    /// Something only one kind of store understands and a URL should not say, e.g. `password` or
+    /// `aws_secret_access_key`. Wins over the URL.
+    #[must_use]
+    pub fn with_setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.insert(name.into(), value.into());
+        self
+    }
+
+    /// The clock given, or that of this machine.
+    pub(crate) fn local_clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
     }
 
     /// Whether a store that does not exist is created (the default) or an error.

@@ -25,6 +25,7 @@ use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;
 use crate::id::{BranchId, OwnerId, SessionKey};
 use crate::position::Seq;
+use crate::queue::Queue;
 use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
 
 /// A backend that keeps journals.
@@ -84,6 +85,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a session, a branch, or the older part of a branch, and frees the space.
     async fn remove(&self, removal: &Removal) -> Result<Removed>;
+
+    /// The queue of jobs it keeps for workers, if it keeps one.
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
+    }
 }
 
 /// What a store can do. Declared, never discovered by failure.
@@ -255,5 +261,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         (**self).remove(removal).await
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        (**self).queue()
     }
 }

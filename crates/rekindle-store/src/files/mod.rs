@@ -125,7 +125,7 @@ impl FileStore {
         layout.prepare(options.create).map_err(|error| error.during("open"))?;
         let core = Core {
             layout: Arc::new(layout),
-            clock: options.clock,
+            clock: options.local_clock(),
             sessions: Mutex::default(),
             index: Mutex::default(),
         };

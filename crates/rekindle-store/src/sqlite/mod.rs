@@ -126,7 +126,7 @@ impl Inner {
             true => None,
             false => {
                 let connection = schema::open_writer(&path, &options, settings)?;
-                let writer = Writer::new(connection, path.clone(), options.clock.clone(), settings);
+                let writer = Writer::new(connection, path.clone(), options.local_clock(), settings);
                 let (mut worker, jobs) = Worker::new();
                 worker.spawn("rekindle-sqlite-writer", move || writer.serve(jobs))?;
                 Some(worker)
@@ -134,7 +134,7 @@ impl Inner {
         };
         let open = if options.read_only { schema::open_read_only } else { schema::open_reader };
         let readers = reader::start((0..READERS).map(|_| open(&path, settings)).collect::<Result<_>>()?)?;
-        Ok(Self { path, clock: options.clock, readers, writer })
+        Ok(Self { path, clock: options.local_clock(), readers, writer })
     }
 }
 
