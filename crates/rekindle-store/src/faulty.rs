@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use rekindle_core::queue::Queue;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest, NewSession,
     ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -125,5 +126,9 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         self.call("remove", self.store.remove(removal)).await
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        self.store.queue()
     }
 }

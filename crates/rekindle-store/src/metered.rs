@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rekindle_core::queue::Queue;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
     Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
@@ -112,5 +113,9 @@ impl<S: Store> Store for MeteredStore<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         self.observe("remove", self.store.remove(removal), |removed| (removed.frames, removed.bytes)).await
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        self.store.queue()
     }
 }

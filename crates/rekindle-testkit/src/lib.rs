@@ -1,7 +1,7 @@
 //! What a Rekindle store is tested with: the conformance suite of the [`Store`] contract, a
 //! model-based test, a clock that stands still, and tools to build histories.
 //!
-//! A store of your own runs all of it with two macros. The fixture opens the store as often as
+//! A store of your own runs all of it with a few macros. The fixture opens the store as often as
 //! it is asked to, always over the same data, as a new process would:
 //!
 //! ```
@@ -25,6 +25,8 @@
 //!
 //! rekindle_testkit::conformance!(conformance, MyFixture::default);
 //! rekindle_testkit::model_test!(random_commands, MyFixture::default);
+//! // If the store keeps jobs for workers:
+//! rekindle_testkit::queue_conformance!(queue, MyFixture::default);
 //! # fn main() {}
 //! ```
 //!
@@ -35,6 +37,7 @@ pub mod conformance;
 mod fixture;
 mod history;
 pub mod model;
+pub mod queue;
 
 pub use clock::ManualClock;
 pub use fixture::{CodecKind, Fixture, Harness};

@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 use super::failure::Outcome;
 use super::frames::{self, FrameRow};
 use super::index;
+use super::jobs;
 use super::reader;
 use super::rows::{find_branch, find_session, header, missing, signed};
 use super::writer::Scope;
@@ -129,6 +130,9 @@ fn complete(
     scope.branches.remember(key, Known { id, added });
     if append.describe.is_some() || append.sealed.is_some() {
         describe(&scope.connection, append)?;
+    }
+    if append.branch.is_inbox() {
+        jobs::wake(&scope.connection, &append.session, scope.clock.now())?;
     }
     Ok(Appended { head: append.head() })
 }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 use super::failure::Outcome;
 use super::frames::{self, FrameRow};
 use super::index::{self, Line};
+use super::jobs;
 use super::rows::{StoredSession, find_session, insert_branch, missing, signed};
 use super::writer::Scope;
 
@@ -148,6 +149,7 @@ fn remove_session(connection: &Connection, found: &StoredSession) -> Outcome<Rem
         removed.frames += of_branch.frames;
         removed.bytes += of_branch.bytes;
     }
+    jobs::remove(connection, &found.info.header.key)?;
     connection.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([found.id])?;
     Ok(removed)
 }

@@ -9,7 +9,10 @@ mod entry;
 mod failure;
 mod frames;
 mod index;
+mod jobs;
 mod list;
+mod notices;
+mod queue;
 mod reader;
 mod rows;
 mod schema;
@@ -24,6 +27,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
+use rekindle_core::queue::Queue;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
     NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -36,7 +40,7 @@ use self::frames::FrameRow;
 use self::reader::{READERS, ReadJob};
 use self::schema::Settings;
 use self::worker::{Worker, stopped};
-use self::writer::{Call, Job, Writer};
+use self::writer::{Call, Job, Writer, context};
 use crate::options::StoreOptions;
 
 /// Keeps journals in one SQLite database.
@@ -87,7 +91,7 @@ impl SqliteStore {
 
     async fn write<T: Send + 'static>(&self, mut call: Call<T>) -> Result<T> {
         let (operation, session, path) = (call.operation, call.session.clone(), &self.0.path);
-        let context = |error: Error| error.during(operation).on(&session);
+        let context = |error: Error| context(error, operation, session.as_ref());
         let Some(writer) = &self.0.writer else {
             let message = format!("the store was opened read-only: {}", path.display());
             return Err(context(Error::new(ErrorKind::Unsupported, message).hint("open the store for writing")));
@@ -103,10 +107,7 @@ impl SqliteStore {
         session: Option<&SessionKey>,
         work: impl FnOnce(&Connection, &dyn Clock) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
-        let context = |error: Error| match session {
-            Some(session) => error.during(operation).on(session),
-            None => error.during(operation),
-        };
+        let context = |error: Error| context(error, operation, session);
         let (reply, answer) = oneshot::channel();
         let (path, clock) = (self.0.path.clone(), self.0.clock.clone());
         let job: ReadJob = Box::new(move |connection| {
@@ -243,5 +244,9 @@ impl Store for SqliteStore {
         let (removal, bytes) = (removal.clone(), FrameRow::bytes(&rows));
         let call = Call::new("remove", key, bytes, move |scope| change::remove(scope, &removal, &rows));
         self.write(call.freeing_space()).await
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
     }
 }

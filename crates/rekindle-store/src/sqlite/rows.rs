@@ -184,16 +184,16 @@ fn branch(row: &Row<'_>) -> rusqlite::Result<BranchInfo> {
     })
 }
 
-fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     let number: i64 = row.get(column)?;
     u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
 }
 
-fn parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+pub(super) fn parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     parse(row.get_ref(column)?.as_str()?, column)
 }
 
-fn optional_parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+pub(super) fn optional_parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
     row.get_ref(column)?.as_str_or_null()?.map(|text| parse(text, column)).transpose()
 }
 

@@ -14,7 +14,7 @@ const APPLICATION_ID: i64 = 0x524B_4A4C;
 
 /// Each script brings the schema from the version of its index to the next. Scripts that were
 /// released never change.
-const MIGRATIONS: &[&str] = &[VERSION_1];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 // Rows of `frames` are in the order of their commits and have no index, so a commit touches the
 // end of the table and the rows of its branches, wherever their older frames stand. Ids of
@@ -79,6 +79,40 @@ CREATE TABLE bases (
     body BLOB NOT NULL
 ) STRICT;
 CREATE INDEX bases_by_end ON bases (branch, last);
+";
+
+// Jobs for workers. `news` counts what others should look at: it is read when the database changed,
+// so that not every commit wakes everybody.
+const VERSION_2: &str = "
+CREATE TABLE jobs (
+    namespace TEXT NOT NULL,
+    session TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    agent TEXT,
+    key TEXT,
+    key_most INTEGER,
+    enqueued_at INTEGER NOT NULL,
+    ready_at INTEGER,
+    worker TEXT,
+    claims INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    wakes INTEGER NOT NULL,
+    note TEXT NOT NULL,
+    PRIMARY KEY (namespace, session)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX jobs_by_priority ON jobs (namespace, priority DESC, ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX jobs_by_time ON jobs (namespace, ready_at) WHERE ready_at IS NOT NULL;
+CREATE INDEX jobs_by_worker ON jobs (namespace, worker) WHERE worker IS NOT NULL;
+CREATE TABLE workers (
+    namespace TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    detail TEXT NOT NULL,
+    PRIMARY KEY (namespace, worker)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE news (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL) STRICT;
+INSERT INTO news (id, count) VALUES (1, 0);
 ";
 
 /// What every database begins with.

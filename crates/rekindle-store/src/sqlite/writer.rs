@@ -51,7 +51,7 @@ type Work<T> = Box<dyn FnMut(&mut Scope) -> Outcome<T> + Send>;
 /// A job with a caller who waits for its outcome.
 pub(super) struct Call<T> {
     pub(super) operation: &'static str,
-    pub(super) session: SessionKey,
+    pub(super) session: Option<SessionKey>,
     bytes: usize,
     guarded: bool,
     frees_space: bool,
@@ -68,10 +68,18 @@ impl<T> Call<T> {
         bytes: usize,
         work: impl FnMut(&mut Scope) -> Outcome<T> + Send + 'static,
     ) -> Self {
+        Self { session: Some(session.clone()), bytes, ..Self::on_jobs(operation, work) }
+    }
+
+    /// Work on jobs and workers.
+    pub(super) fn on_jobs(
+        operation: &'static str,
+        work: impl FnMut(&mut Scope) -> Outcome<T> + Send + 'static,
+    ) -> Self {
         Self {
             operation,
-            session: session.clone(),
-            bytes,
+            session: None,
+            bytes: 0,
             guarded: true,
             frees_space: false,
             work: Box::new(work),
@@ -102,8 +110,16 @@ impl<T> Call<T> {
     fn reply(&mut self, outcome: Result<T>) {
         if let Some(reply) = self.reply.take() {
             // A caller that no longer waits is none of the writer's business.
-            let _ = reply.send(outcome.map_err(|error| error.during(self.operation).on(&self.session)));
+            let _ = reply.send(outcome.map_err(|error| context(error, self.operation, self.session.as_ref())));
         }
+    }
+}
+
+/// Adds what was being done and where.
+pub(super) fn context(error: Error, operation: &'static str, session: Option<&SessionKey>) -> Error {
+    match session {
+        Some(session) => error.during(operation).on(session),
+        None => error.during(operation),
     }
 }
 

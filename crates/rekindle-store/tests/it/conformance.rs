@@ -13,3 +13,8 @@ rekindle_testkit::conformance!(metered_sqlite, Metered::<Sqlite>::default, [encr
 rekindle_testkit::conformance!(faulty_memory, Faulty::<Memory>::default, [default Default]);
 rekindle_testkit::conformance!(faulty_files, Faulty::<Files>::default, [default Default]);
 rekindle_testkit::conformance!(faulty_sqlite, Faulty::<Sqlite>::default, [encrypted Encrypted]);
+
+rekindle_testkit::queue_conformance!(queue_memory, Memory::default);
+rekindle_testkit::queue_conformance!(queue_sqlite, Sqlite::default);
+rekindle_testkit::queue_conformance!(queue_metered_memory, Metered::<Memory>::default);
+rekindle_testkit::queue_conformance!(queue_faulty_sqlite, Faulty::<Sqlite>::default);

@@ -233,7 +233,7 @@ fn an_empty_file_becomes_a_database() {
     drop(place.open());
     let raw = place.raw();
     let pragma = |name: &str| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 1));
+    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 2));
     assert_eq!(pragma("application_id"), i64::from(u32::from_be_bytes(*b"RKJL")));
 }
 

@@ -1,11 +1,14 @@
 //! The memory store: everything in one map behind one lock. For tests, scripts and stateless
 //! use; also the plainest reading of the contract.
 
+mod queue;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
+use rekindle_core::queue::{Notice, Queue};
 use rekindle_core::{
     Append, Appended, BranchId, BranchInfo, Capabilities, Clock, Decided, Error, ErrorKind, Fork, FramePage, Lease,
     LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo, SessionKey,
@@ -19,6 +22,7 @@ use crate::options::StoreOptions;
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     sessions: Arc<Mutex<HashMap<SessionKey, Session>>>,
+    queue: Arc<queue::Jobs>,
 }
 
 #[derive(Debug)]
@@ -42,7 +46,7 @@ impl Default for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new(options: StoreOptions) -> Self {
-        Self { clock: options.local_clock(), sessions: Arc::default() }
+        Self { clock: options.local_clock(), sessions: Arc::default(), queue: Arc::default() }
     }
 
     /// The bytes of all frames, as other stores would write them.
@@ -157,6 +161,10 @@ impl Store for MemoryStore {
         if let Some(sealed) = &append.sealed {
             session.info.header.sealed = Some(sealed.clone());
         }
+        if append.branch.is_inbox() {
+            self.queue.wake(&append.session, now);
+            self.queue.tell(Notice::Inbox(append.session.clone()));
+        }
         Ok(Appended { head: append.head() })
     }
 
@@ -225,6 +233,7 @@ impl Store for MemoryStore {
         let after = match removal {
             Removal::Session { .. } => {
                 sessions.remove(key);
+                self.queue.remove(key);
                 (0, 0)
             }
             Removal::Branch { branch, .. } => {
@@ -243,5 +252,9 @@ impl Store for MemoryStore {
             }
         };
         Ok(Removed { frames: before.0.saturating_sub(after.0), bytes: before.1.saturating_sub(after.1) })
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
     }
 }
