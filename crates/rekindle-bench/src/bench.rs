@@ -37,7 +37,7 @@ impl Bench {
             quick: options.quick,
             json: options.json,
             directory: directory.to_owned(),
-            runtime: Builder::new_multi_thread().worker_threads(WORKERS).enable_time().build()?,
+            runtime: Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?,
             started: Instant::now(),
             figures: RefCell::default(),
         })

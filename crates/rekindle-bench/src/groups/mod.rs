@@ -4,6 +4,7 @@ mod cli;
 mod engine;
 mod executors;
 mod journal;
+mod shared_stores;
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +13,7 @@ use crate::Result;
 use crate::bench::Bench;
 
 /// All groups, in the order they are measured.
-pub const GROUPS: &[Group] = &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP];
+pub const GROUPS: &[Group] = &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP, shared_stores::GROUP];
 
 /// Figures that are measured together.
 #[derive(Debug)]

@@ -195,8 +195,24 @@ fn a_newer_schema_is_refused() {
     place.raw().pragma_update(None, "user_version", 99).unwrap();
     for read_only in [false, true] {
         let error = open_error(&place.path(), place.options().with_read_only(read_only));
-        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 1 });
+        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 2 });
     }
+}
+
+#[tokio::test]
+async fn a_database_of_the_first_version_is_brought_up_to_date() {
+    let place = Site::new();
+    let store = place.open();
+    store.create(&new_session("a")).await.unwrap();
+    append_many(&store, &key("a"), genesis(), 3, 10).await;
+    drop(store);
+    let raw = place.raw();
+    raw.execute_batch("DROP TABLE jobs; DROP TABLE workers; DROP TABLE news; PRAGMA user_version = 1").unwrap();
+    drop(raw);
+    let store = place.open();
+    assert_eq!(read_main(&store, &key("a")).await.len(), 3);
+    let queue = store.queue().unwrap();
+    assert!(!queue.enqueue(&rekindle_core::queue::NewJob::new(key("a"))).await.unwrap().repeated);
 }
 
 #[test]
