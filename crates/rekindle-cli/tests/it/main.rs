@@ -9,6 +9,7 @@ mod basics;
 mod changes;
 mod look;
 mod mcp;
+mod mixed_versions;
 mod moving;
 mod past;
 mod processes;

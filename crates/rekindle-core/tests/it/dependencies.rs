@@ -18,6 +18,7 @@ const ALLOWED: &[&str] = &[
     "Zlib",
     "Unicode-3.0",
     "MIT-0",
+    "BSL-1.0",
 ];
 
 /// Crates that must not come in, not even through others, and why.
