@@ -41,6 +41,7 @@
 //! | `memory:` | [`MemoryStore`] | always |
 //! | `file:./dir` | `FileStore` | `files` |
 //! | `sqlite:./rekindle.db` | `SqliteStore` | `sqlite` |
+//! | `redis://host` | `RedisStore` | `redis` |
 
 mod faulty;
 #[cfg(feature = "files")]
@@ -50,6 +51,8 @@ mod memory;
 mod metered;
 mod open;
 mod options;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system;
@@ -63,6 +66,8 @@ pub use memory::MemoryStore;
 pub use metered::{MeteredStore, Observation, StoreObserver};
 pub use open::{open, schemes};
 pub use options::StoreOptions;
+#[cfg(feature = "redis")]
+pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use system::{SystemClock, system_ids};

@@ -6,9 +6,11 @@ use rekindle_core::{Error, ErrorKind, Result, Store};
 
 use crate::memory::MemoryStore;
 use crate::options::StoreOptions;
+use crate::url::shown_url;
 
 /// The schemes this version knows, with the feature each needs.
-const SCHEMES: &[(&str, &str)] = &[("memory", ""), ("file", "files"), ("sqlite", "sqlite")];
+const SCHEMES: &[(&str, &str)] =
+    &[("memory", ""), ("file", "files"), ("sqlite", "sqlite"), ("redis", "redis"), ("rediss", "redis")];
 
 /// The schemes of the stores in this build.
 ///
@@ -19,12 +21,13 @@ pub fn schemes() -> Vec<&'static str> {
     let built = |feature: &str| match feature {
         "files" => cfg!(feature = "files"),
         "sqlite" => cfg!(feature = "sqlite"),
+        "redis" => cfg!(feature = "redis"),
         _ => feature.is_empty(),
     };
     SCHEMES.iter().filter(|(_, feature)| built(feature)).map(|(name, _)| *name).collect()
 }
 
-/// Opens the store a URL names: `memory:`, `file:./dir` or `sqlite:./rekindle.db`.
+/// Opens the store a URL names: `memory:`, `file:./dir`, `sqlite:./rekindle.db` or `redis://host`.
 ///
 /// Everything behind the scheme is the path as it is: nothing is decoded, so no path can be
 /// smuggled in. `file:///abs` and `sqlite:///abs` name absolute paths too.
@@ -42,7 +45,7 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
     })?;
     let path = path.strip_prefix("//").unwrap_or(path);
     if scheme != "memory" && (path.is_empty() || path.contains('\0')) {
-        return Err(Error::invalid(format!("`{url}` names no path")).during("open store"));
+        return Err(Error::invalid(format!("`{}` names no path", shown_url(url))).during("open store"));
     }
     match scheme {
         "memory" if path.is_empty() => Ok(Arc::new(MemoryStore::new(options))),
@@ -51,6 +54,8 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         "file" => Ok(Arc::new(crate::files::FileStore::open(path, options)?)),
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(crate::sqlite::SqliteStore::open(path, options)?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(crate::redis::RedisStore::open(url, options)?)),
         _ => Err(unknown(scheme)),
     }
 }

@@ -229,7 +229,7 @@ pub fn check(harness: impl Fn() -> Harness) {
     };
     config.rng_seed = RngSeed::Fixed(seed);
     let result = TestRunner::new(config).run(&commands(), |commands| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(run(&harness(), &commands));
         Ok(())
     });
