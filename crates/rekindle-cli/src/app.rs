@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use rekindle::codec::Codec;
 use rekindle::{Engine, Error, ErrorKind, Journal, Namespace, Result, SessionKey};
-use rekindle_store::{StoreOptions, SystemClock, system_ids};
+use rekindle_store::{SystemClock, shown_url, system_ids};
 
 use crate::cli::{Cli, Global};
 use crate::failure::{Failure, Outcome};
 use crate::owner;
 use crate::reference::{self, Moment};
 use crate::secrets::SystemSecrets;
-use crate::settings::{KEYS, Key, Settings};
+use crate::settings::{KEYS, Key, Settings, is_remote};
 use crate::ui::{Ui, style};
 use crate::words::next;
 
@@ -61,7 +61,7 @@ impl App {
         if access == Access::Create {
             prepare(url);
         }
-        let options = StoreOptions::new().with_create(access == Access::Create);
+        let options = self.settings.store_options(url, access == Access::Create)?;
         let store = rekindle_store::open(url, options).map_err(|error| explained(error, url))?;
         let codec = self.settings.codec(Codec::new(), store.capabilities().compress_from)?;
         let journal = Journal::new(store, codec, Arc::new(SystemClock), system_ids()?);
@@ -134,12 +134,46 @@ fn prepare(url: &str) {
     let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
 }
 
-/// What to do if there is no store.
+/// What to do if there is no store, or none of that kind.
 fn explained(error: Error, url: &str) -> Error {
+    let shown = shown_url(url);
     match error.kind() {
-        ErrorKind::NotFound => Error::not_found(format!("there is no store at {url}"))
+        ErrorKind::NotFound if is_remote(url) => Error::not_found(format!("there is no store at {shown} yet"))
+            .because(error)
+            .during("open store")
+            .hint("run something first, which makes it, or name another store with --store"),
+        ErrorKind::NotFound => Error::not_found(format!("there is no store at {shown}"))
             .during("open store")
             .hint("run something first (`rekindle demo`, `rekindle run FILE`), or name another store with --store"),
+        ErrorKind::Invalid => match meant_scheme(url) {
+            Some((meant, all)) => error.hint(format!("did you mean {meant}:? There are {all}")),
+            None => error,
+        },
         _ => error,
+    }
+}
+
+/// The scheme that was perhaps meant by one that does not exist, and all there are.
+fn meant_scheme(url: &str) -> Option<(&'static str, String)> {
+    let (scheme, _) = url.split_once(':')?;
+    let all = rekindle_store::schemes();
+    let alike = |known: &str| strsim::jaro_winkler(known, scheme);
+    let nearest = all.iter().copied().max_by(|a, b| alike(a).total_cmp(&alike(b)))?;
+    let all: Vec<String> = all.iter().map(|scheme| format!("{scheme}:")).collect();
+    (nearest != scheme && alike(nearest) > 0.75).then(|| (nearest, all.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meant_scheme;
+
+    #[test]
+    fn a_typo_in_a_scheme_names_the_one_that_was_meant() {
+        for (url, meant) in
+            [("sqllite:a.db", Some("sqlite")), ("files:./x", Some("file")), ("xyz:1", None), ("a", None)]
+        {
+            assert_eq!(meant_scheme(url).map(|(meant, _)| meant), meant, "{url}");
+        }
+        assert!(meant_scheme("sqlite:").is_none());
     }
 }

@@ -39,7 +39,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub struct Global {
-    /// Where sessions are: sqlite:./rekindle.db, file:./dir, memory:
+    /// Where sessions are: sqlite:./rekindle.db, file:./dir, postgres://…, redis://…, s3://…
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// Whose sessions are meant
@@ -142,6 +142,8 @@ commands! {
     Import => import;
     /// Copies sessions to another store
     Copy => copy;
+    /// Puts sessions away in object storage, and brings them back
+    Archive => archive;
     /// Writes a first agent, plan or graph to try
     Init => init;
     /// Checks that everything is in order

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use rekindle::codec::Codec;
 use rekindle::{Journal, Namespace, SessionInfo, SessionQuery};
-use rekindle_store::{StoreOptions, SystemClock, system_ids};
+use rekindle_store::{SystemClock, system_ids};
 
 use crate::cli::{Colour, Global};
 use crate::settings::Settings;
@@ -54,8 +54,9 @@ fn candidate(order: usize, info: &SessionInfo) -> CompletionCandidate {
 
 fn look(words: &[String]) -> Option<Vec<SessionInfo>> {
     let settings = Settings::load(&global(words)).ok()?;
-    let options = StoreOptions::new().with_create(false).with_read_only(true);
-    let store = rekindle_store::open(&settings.store_url(), options).ok()?;
+    let url = settings.store_url();
+    let options = settings.store_options(&url, false).ok()?.with_read_only(true);
+    let store = rekindle_store::open(&url, options).ok()?;
     // Without keys: nobody is asked for a secret because of a Tab. Titles are missing then.
     let journal = Journal::new(store, Codec::new(), Arc::new(SystemClock), system_ids().ok()?);
     let namespace =

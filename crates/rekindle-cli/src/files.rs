@@ -2,7 +2,7 @@
 //! unless they say so.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use rekindle::{Error, ErrorKind, Result};
@@ -100,32 +100,5 @@ impl<'a> NewFile<'a> {
             Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(in_the_way(self.path)),
             Err(error) => Err(unwritable(self.path, error.error)),
         }
-    }
-}
-
-/// Counts what passes through.
-#[derive(Debug)]
-pub struct Counted<W> {
-    inner: W,
-    /// Bytes so far.
-    pub bytes: u64,
-}
-
-impl<W> Counted<W> {
-    /// Nothing yet.
-    pub fn new(inner: W) -> Self {
-        Self { inner, bytes: 0 }
-    }
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
     }
 }

@@ -31,8 +31,8 @@ pub use id::{
     RegisterKey, RunId, SessionId, SessionKey, WaitId, file_name,
 };
 pub use journal::{
-    CheckpointInfo, DeletePlan, EXPORT_VERSION, Entry, ImportOptions, Journal, PruneResult, Restored, Target,
-    Transferred, VerifyReport,
+    CheckpointInfo, CopyOptions, CopyOutcome, CopyProgress, CopyReport, DeletePlan, Diverged, EXPORT_VERSION, Entry,
+    Exported, ImportOptions, Journal, PruneResult, Restored, Target, Transferred, VerifyReport,
 };
 pub use json::Json;
 pub use position::{Epoch, Hash, Head, Position, Seq};

@@ -49,6 +49,9 @@ mod faulty;
 pub mod files;
 mod memory;
 mod metered;
+#[cfg(feature = "objects")]
+#[doc(hidden)]
+pub mod objects;
 mod open;
 mod options;
 #[cfg(feature = "redis")]
@@ -64,6 +67,8 @@ pub use faulty::{Fault, FaultPlan, FaultyStore};
 pub use files::FileStore;
 pub use memory::MemoryStore;
 pub use metered::{MeteredStore, Observation, StoreObserver};
+#[cfg(feature = "objects")]
+pub use objects::Bucket;
 pub use open::{open, schemes};
 pub use options::StoreOptions;
 #[cfg(feature = "redis")]

@@ -59,6 +59,11 @@ impl Each {
         Ok(session)
     }
 
+    /// How many there were at the beginning.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
     /// Shows how far it is, if there is more than one.
     pub fn show(&self, live: &mut Live, doing: &str, session: &SessionKey) {
         if self.total > 1 {

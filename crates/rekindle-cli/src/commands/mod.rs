@@ -2,6 +2,7 @@
 //! came of it.
 
 pub mod answer;
+pub mod archive;
 pub mod cancel;
 mod changing;
 pub mod checkpoint;

@@ -13,9 +13,21 @@ use serde::de::{Deserializer, Error as _};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Form {
-    /// Where sessions are: `sqlite:./rekindle.db`, `file:./dir` or `memory:`. A relative path is
-    /// meant from where this file is.
+    /// Where sessions are: `sqlite:./rekindle.db`, `file:./dir`, `memory:`, `postgres://…`, `redis://…`,
+    /// `s3://…`, `gs://…`, `az://…` or `objects:./dir`. A relative path is meant from where this file is.
     pub store: Option<String>,
+    /// The password of that store's server: `@env:VARIABLE`, `@file:path`, `@keychain:service/account` or
+    /// `@command:…`.
+    pub store_password: Option<SecretText>,
+    /// Where values go that are too large for the store: `s3://…`, `gs://…`, `az://…` or `objects:./dir`.
+    /// Every process that uses the store needs the same.
+    pub large_values: Option<String>,
+    /// From which size on values go there, e.g. `256KiB`.
+    #[serde(deserialize_with = "size")]
+    #[schemars(with = "Option<String>")]
+    pub large_values_from: Option<u64>,
+    /// Where archives are: `s3://…`, `gs://…`, `az://…` or `objects:./dir`.
+    pub archive: Option<String>,
     /// Whose sessions are meant.
     pub namespace: Option<String>,
     /// Who is on record for what is done by hand.
@@ -97,4 +109,51 @@ pub struct Keys {
 fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| crate::ui::duration::parse(&text)).transpose().map_err(D::Error::custom)
+}
+
+/// A size as people write it: `256KiB`, `1MB`, or bytes.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    match Option::<Size>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Size::Bytes(bytes)) => Ok(Some(bytes)),
+        Some(Size::Text(text)) => parse_size(&text).map(Some).map_err(D::Error::custom),
+    }
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no size; write for example 256KiB, 1MB or a number of bytes");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" | "k" => 1_000,
+        "kib" => 1 << 10,
+        "mb" | "m" => 1_000_000,
+        "mib" => 1 << 20,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(unit).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("256KB", 256_000), ("256KiB", 262_144), ("1 MB", 1_000_000), ("4096", 4_096), ("2MiB", 2 << 20)]
+        {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "0", "KB", "-1", "1XB", "99999999999999999999", "18446744073709551615KiB", "1.5MB"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
 }

@@ -25,6 +25,14 @@ const fn key(name: &'static str, default: &'static str, about: &'static str) -> 
 /// Every key that has one value.
 pub const KEYS: &[Key] = &[
     key("store", "sqlite:./rekindle.db", "where sessions are"),
+    key("store_password", "", "the password of the store's server; a reference such as @env:PGPASSWORD"),
+    key(
+        "large_values",
+        "",
+        "where values go that are too large for the store: s3://…, gs://…, az://… or objects:./dir",
+    ),
+    key("large_values_from", "256KiB", "from which size on they go there"),
+    key("archive", "", "where archives are: s3://…, gs://…, az://… or objects:./dir"),
     key("namespace", "default", "whose sessions are meant"),
     key("author", "", "who is on record for what is done by hand; the user's name"),
     key("model", "", "the model for every agent, whatever its file says"),

@@ -88,6 +88,9 @@ impl Layers {
             match KEYS.iter().find(|key| key.variable() == name) {
                 Some(key) => {
                     let value = value.to_str().ok_or_else(|| Fault::new(format!("${name} is not UTF-8")))?;
+                    // A password may stand in its variable itself; nothing but a reference to it is kept.
+                    let by_value = key.name == "store_password" && !value.starts_with('@');
+                    let value = if by_value { &format!("@env:{name}") } else { value };
                     self.set(key, value, Origin::Environment(name.to_owned()))?;
                 }
                 None if OTHERS.contains(&name) || name.starts_with("REKINDLE_ARG_") => {}
@@ -140,7 +143,9 @@ impl Layers {
         let nested =
             key.name.rsplit('.').fold(scalar, |inner, part| Value::Object(Map::from_iter([(part.to_owned(), inner)])));
         if !ring && let Err(error) = serde_json::from_value::<Form>(nested.clone()) {
-            return Err(Fault::new(format!("{origin}: `{text}` is no value for {}: {error}", key.name)).into());
+            // A secret by value is not repeated.
+            let text = if key.name == "store_password" { String::new() } else { format!("`{text}` ") };
+            return Err(Fault::new(format!("{origin}: {text}is no value for {}: {error}", key.name)).into());
         }
         if let Value::Object(fields) = nested {
             self.lay(fields, &origin);

@@ -4,6 +4,7 @@
 mod form;
 mod keys;
 mod layers;
+mod remote;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use rekindle::graph::CheckpointConfig;
 use rekindle::retention::{Policy, Rule};
 use rekindle::{Error, Frequency, Result, RunOptions, SecretRef, SecretSource as _};
 use rekindle_definitions::{Faults, RunOptionsSpec, SecretText};
+use rekindle_store::{StoreOptions, shown_url};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -22,6 +24,7 @@ use form::{Checkpoints, Form, Keys};
 
 pub use keys::{KEYS, Key};
 pub use layers::Origin;
+pub use remote::is_remote;
 
 /// The store, unless something says otherwise.
 const DEFAULT_STORE: &str = "sqlite:./rekindle.db";
@@ -107,6 +110,52 @@ impl Settings {
             Some((_, Origin::File(file))) => beside(url, file),
             _ => url.to_owned(),
         }
+    }
+
+    /// Where archives are.
+    pub fn archive_url(&self) -> Option<String> {
+        self.place("archive", self.form.archive.as_deref()?)
+    }
+
+    /// How a bucket is opened: with what its service is told beside the URL.
+    pub fn bucket_options(&self, url: &str, create: bool) -> StoreOptions {
+        let settings = remote::service_settings(url, |name| std::env::var(name).ok());
+        let options = StoreOptions::new().with_create(create);
+        settings.into_iter().fold(options, |options, (name, value)| options.with_setting(name, value))
+    }
+
+    /// How a store is opened. The password and the place of large values are those of the usual
+    /// store, and no other hears of them.
+    pub fn store_options(&self, url: &str, create: bool) -> Result<StoreOptions> {
+        let mut options = self.bucket_options(url, create);
+        if url != self.store_url() {
+            return Ok(options);
+        }
+        if let Some(reference) = self.form.store_password.as_ref().filter(|_| remote::takes_password(url)) {
+            let reference = match self.layers.get("store_password") {
+                Some((_, Origin::File(file))) => secret_beside(&reference.0, file)?,
+                _ => reference.0.clone(),
+            };
+            options = options.with_setting("password", SystemSecrets.resolve(&reference)?.expose());
+        }
+        if let Some(place) = self.form.large_values.as_deref().and_then(|place| self.place("large_values", place)) {
+            for (name, value) in remote::service_settings(&place, |name| std::env::var(name).ok()) {
+                options = options.with_setting(format!("large_values_{name}"), value);
+            }
+            options = options.with_setting("large_values", place);
+            if let Some(bytes) = self.form.large_values_from {
+                options = options.with_setting("large_values_from", bytes.to_string());
+            }
+        }
+        Ok(options)
+    }
+
+    /// A URL, relative to the file it stands in.
+    fn place(&self, key: &str, url: &str) -> Option<String> {
+        Some(match self.layers.get(key)? {
+            (_, Origin::File(file)) => beside(url, file),
+            _ => url.to_owned(),
+        })
     }
 
     /// Whose sessions are meant.
@@ -222,6 +271,9 @@ fn adjust(checkpoints: &Checkpoints, options: &mut RunOptions) {
 
 /// A value as it may be seen: headers and fields of requests may hold a key, and so may a URL.
 fn shown(name: &str, value: Value) -> Value {
+    if matches!(name, "store" | "archive" | "large_values") {
+        return value.as_str().map(|url| shown_url(url).into()).unwrap_or(value);
+    }
     let hidden = name.contains(".headers.") || name.contains(".extra.");
     let in_url = value.as_str().is_some_and(|text| text.contains("://") && text.contains(['@', '?']));
     if hidden || in_url { "[not shown]".into() } else { value }
@@ -229,7 +281,7 @@ fn shown(name: &str, value: Value) -> Value {
 
 /// A relative path in a store URL is meant from where its file is.
 fn beside(url: &str, file: &Path) -> String {
-    let Some((scheme @ ("sqlite" | "file"), path)) = url.split_once(':') else { return url.to_owned() };
+    let Some((scheme @ ("sqlite" | "file" | "objects"), path)) = url.split_once(':') else { return url.to_owned() };
     let path = path.strip_prefix("//").unwrap_or(path);
     match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) => format!("{scheme}:{}", folder.join(path).display()),

@@ -4,6 +4,7 @@
 use rekindle::operations::{EffectView, WaitView};
 use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind, WaitOpened};
 use rekindle::{Error, ErrorKind, SessionKey};
+use rekindle_store::shown_url;
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -16,11 +17,11 @@ where
     I: IntoIterator,
     I::Item: AsRef<str>,
 {
-    let mut line = "rekindle".to_owned();
+    let (mut line, store) = beginning(app.global.store.as_deref());
     let config = app.global.config.as_ref().map(|path| path.display().to_string());
     // A file that only the environment names is found again without a word.
     let config = config.filter(|_| std::env::var_os("REKINDLE_CONFIG").is_none());
-    let said = [("--store", &app.global.store), ("--namespace", &app.global.namespace), ("--config", &config)];
+    let said = [("--store", &store), ("--namespace", &app.global.namespace), ("--config", &config)];
     for (flag, value) in said {
         if let Some(value) = value {
             line.push_str(&format!(" {flag} {}", quoted(value)));
@@ -31,6 +32,15 @@ where
         line.push_str(&quoted(word.as_ref()));
     }
     line
+}
+
+/// How a line begins, and the store it names. A line is seen and kept by others: a URL with a
+/// password is to be set in the environment, and stands there without it.
+fn beginning(store: Option<&str>) -> (String, Option<String>) {
+    match store.map(|url| (url, shown_url(url))) {
+        Some((url, shown)) if url != shown => (format!("REKINDLE_STORE={} rekindle", quoted(&shown)), None),
+        store => ("rekindle".to_owned(), store.map(|(url, _)| url.to_owned())),
+    }
 }
 
 /// Says what can be run next.
@@ -152,6 +162,15 @@ mod tests {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("$(rm -rf ~)"), "'$(rm -rf ~)'");
+    }
+
+    #[test]
+    fn a_password_stays_out_of_lines() {
+        assert_eq!(beginning(Some("sqlite:a.db")), ("rekindle".into(), Some("sqlite:a.db".into())));
+        assert_eq!(beginning(Some("postgres://u@h/d")), ("rekindle".into(), Some("postgres://u@h/d".into())));
+        let hidden = "REKINDLE_STORE='postgres://u:***@h/d' rekindle".to_owned();
+        assert_eq!(beginning(Some("postgres://u:hunter2@h/d")), (hidden, None));
+        assert_eq!(beginning(None), ("rekindle".into(), None));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 
 #[path = "../../../rekindle-models/tests/support/aimock.rs"]
 mod aimock;
+mod archive;
 mod asked;
 mod bad_input;
 mod basics;
 mod changes;
+mod copy;
 mod look;
 mod mcp;
 mod mixed_versions;
@@ -15,6 +17,7 @@ mod past;
 mod processes;
 mod provider;
 mod pty;
+mod remote;
 mod resume_cases;
 mod review;
 mod scenes;

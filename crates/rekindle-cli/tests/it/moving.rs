@@ -1,4 +1,4 @@
-//! Exports, imports and copies.
+//! Exports and imports.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::support::{Place, at_terminal, on_narrow_terminal, without_sizes};
 
 /// The frames of an export; what stands before and behind them has times in it.
-fn frames(exported: &str) -> Vec<String> {
+pub fn frames(exported: &str) -> Vec<String> {
     exported.lines().filter(|line| line.contains("\"records\":")).map(str::to_owned).collect()
 }
 
@@ -155,77 +155,4 @@ fn every_form_of_other_programs_is_known() {
     assert_eq!(place.run(&["import", "--from", "spreadsheets", "x"]).code, 2);
     assert_eq!(place.run(&["import", "x", "--dry-run"]).code, 2);
     assert_ne!(place.run(&["import", "--from", "json-sessions", "nowhere"]).code, 0);
-}
-
-#[test]
-fn sessions_are_copied_once_and_checked() {
-    let place = Place::new();
-    place.turns("one", 1);
-    place.turns("two", 2);
-    place.ok(&["fork", "two", "--name", "what-if", "--set", "a=1"]);
-    place.snapshot("copy", &without_sizes(&place.ok(&["copy", "--to", "file:./backup"])));
-    place.snapshot("copy_again", &without_sizes(&place.ok(&["copy", "--to", "file:./backup"])));
-    for session in ["one", "two"] {
-        let there = place.ok(&["export", session, "--store", "file:./backup"]);
-        assert!(frames(&place.ok(&["export", session])) == frames(&there), "{session}");
-    }
-    let back = place.json(&["copy", "--from", "file:./backup", "--to", "sqlite:./back/new.db", "two"]);
-    assert_eq!((&back["sessions"][0]["outcome"], back["copied"].as_u64()), (&"copied".into(), Some(1)));
-    assert_eq!(place.json(&["verify", "--all", "--store", "sqlite:./back/new.db"])["verified"], 1);
-}
-
-#[test]
-fn a_copy_that_differs_is_replaced_only_if_told() {
-    let place = Place::new();
-    place.turns("one", 1);
-    place.turns("two", 1);
-    place.ok(&["copy", "--to", "file:./backup"]);
-    place.ok(&["edit", "one", "--set", "a=1"]);
-    let older = place.run(&["copy", "--to", "file:./backup"]);
-    assert_eq!(older.code, 6);
-    place.snapshot("copy_older", &without_sizes(&format!("{}{}", older.out, older.err)));
-    let replaced = place.json(&["copy", "--to", "file:./backup", "--replace"]);
-    assert_eq!(
-        (&replaced["sessions"][0]["outcome"], &replaced["sessions"][1]["outcome"]),
-        (&"replaced".into(), &"there".into())
-    );
-    let longer = place.run(&["edit", "one", "--set", "a=2", "--store", "file:./backup"]);
-    assert_eq!(longer.code, 0);
-    let refused = place.run(&["copy", "--to", "file:./backup", "--json"]);
-    assert_eq!(refused.code, 6);
-    let refused: serde_json::Value = serde_json::from_str(&refused.out).unwrap();
-    assert_eq!((&refused["sessions"][0]["outcome"], refused["failed"].as_u64()), (&"failed".into(), Some(1)));
-    assert!(refused["sessions"][0]["error"]["message"].as_str().unwrap().contains("longer"));
-}
-
-#[test]
-fn a_copy_that_was_stopped_is_completed() {
-    let place = Place::new();
-    place.turns("trip", 2);
-    let exported = place.ok(&["export", "trip"]);
-    place.write("half", &exported[..exported.len() / 2]);
-    assert_eq!(place.run(&["import", "half", "--store", "file:./backup"]).code, 7);
-    let completed = place.json(&["copy", "--to", "file:./backup"]);
-    assert_eq!(completed["sessions"][0]["outcome"], "completed");
-    assert!(frames(&place.ok(&["export", "trip", "--store", "file:./backup"])) == frames(&exported));
-}
-
-#[test]
-fn damaged_sessions_are_left_out_of_a_copy() {
-    let place = Place::new();
-    place.turns("one", 1);
-    place.turns("two", 1);
-    place.spoil(3);
-    let said = place.run(&["copy", "--to", "file:./backup"]);
-    assert_eq!(said.code, 7, "{}", said.err);
-    place.snapshot("copy_damaged", &without_sizes(&format!("{}{}", said.out, said.err)));
-    let there = place.json(&["sessions", "--store", "file:./backup"]);
-    assert_eq!(there["sessions"].as_array().unwrap().len(), 1);
-    let exported = place.run(&["export", "--all", "-o", "out"]);
-    assert_eq!(exported.code, 7);
-    assert_eq!(std::fs::read_dir(place.path("out")).unwrap().count(), 1);
-    assert_eq!(place.fails(&["copy", "--to", "sqlite:./rekindle.db"], 2)["error"]["code"], "RK0001");
-    assert_eq!(place.fails(&["copy", "--from", "sqlite:./none.db", "--to", "file:./x"], 3)["error"]["code"], "RK0003");
-    assert!(!place.path("x").exists());
-    assert_eq!(place.run(&["copy"]).code, 2);
 }

@@ -319,7 +319,7 @@ fn a_store_is_not_copied_into_itself_by_another_name() {
     place.talk("s", "hi", "hello");
     let whole = format!("sqlite:{}", place.path("rekindle.db").display());
     for to in ["sqlite:./rekindle.db", "sqlite:rekindle.db", "sqlite:././rekindle.db", whole.as_str()] {
-        let said = place.run(&["copy", "--to", to, "--replace"]);
+        let said = place.run(&["copy", "--to", to, "--existing", "replace"]);
         assert_eq!(said.code, 2, "{to}: {said:?}");
         assert!(said.err.contains("both stores are the same"), "{said:?}");
     }

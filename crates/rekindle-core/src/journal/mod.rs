@@ -1,5 +1,6 @@
 //! Typed access to the journals of a store: records in, records and state out.
 
+mod copy;
 mod load;
 mod prune;
 mod transfer;
@@ -8,9 +9,10 @@ mod verify;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use copy::{CopyOptions, CopyOutcome, CopyProgress, CopyReport, Diverged};
 pub use load::{CheckpointInfo, Entry, Restored};
 pub use prune::{DeletePlan, PruneResult};
-pub use transfer::{EXPORT_VERSION, ImportOptions, Transferred};
+pub use transfer::{EXPORT_VERSION, Exported, ImportOptions, Transferred};
 pub use verify::VerifyReport;
 
 use crate::codec::{Codec, Place, Stamp};

@@ -2,9 +2,9 @@
 //!
 //! The file is JSON lines with checksums: first the session, then the frames of each branch in
 //! plain text with their chain hashes, last a line with the hash of everything before it.
-//! Exporting decrypts: treat the file as you treat the data. Importing checks the file, chains
-//! the frames again under the importing codec's keys, and where both have the same keys (or
-//! none) arrives at the same hashes.
+//! Exporting decrypts, unless it is told to leave payloads sealed: treat the file as you treat the
+//! data. Importing checks the file, chains the frames again under the importing codec's keys, and
+//! where both have the same keys (or none) arrives at the same hashes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
@@ -55,6 +55,15 @@ pub struct Transferred {
     pub same_hashes: bool,
 }
 
+/// What an exported file holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exported {
+    /// The session as it was, its header as the file has it.
+    pub session: SessionInfo,
+    /// Frames.
+    pub frames: u64,
+}
+
 #[derive(Serialize, Deserialize)]
 struct ExportHead {
     rekindle_export: u32,
@@ -74,10 +83,20 @@ struct FrameOf {
     branch: BranchId,
 }
 
+/// How payloads stand in an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payloads {
+    /// In plain text.
+    Plain,
+    /// As the store has them.
+    Stored,
+}
+
 struct Output<'a> {
     writer: &'a mut (dyn Write + Send),
     hasher: blake3::Hasher,
     frames: u64,
+    payloads: Payloads,
 }
 
 impl Output<'_> {
@@ -93,8 +112,34 @@ impl Journal {
     /// Writes a session with all its branches as one portable file. Refuses damaged history.
     pub async fn export(&self, session: &SessionKey, writer: &mut (dyn Write + Send)) -> Result<Transferred> {
         let info = self.open(session).await?;
+        self.export_as(info, Payloads::Plain, writer).await
+    }
+
+    /// The same, with frames and header as they are stored: what is encrypted stays so, and is
+    /// imported where the key is.
+    pub async fn export_stored(&self, session: &SessionKey, writer: &mut (dyn Write + Send)) -> Result<Transferred> {
+        let info = self.store().open(session).await?;
+        self.export_as(info, Payloads::Stored, writer).await
+    }
+
+    /// Reads an exported file to its end and checks it, without importing it: what it holds.
+    pub fn read_export(reader: &mut (dyn BufRead + Send)) -> Result<Exported> {
+        let context = |error: Error| error.during("read export");
+        let mut input = Input::new(reader);
+        let head = input.head().map_err(context)?;
+        while input.next_frame().map_err(context)?.is_some() {}
+        Ok(Exported { session: head.session, frames: input.frames })
+    }
+
+    async fn export_as(
+        &self,
+        info: SessionInfo,
+        payloads: Payloads,
+        writer: &mut (dyn Write + Send),
+    ) -> Result<Transferred> {
+        let session = &info.header.key.clone();
         let context = |error: Error| error.during("export").on(session);
-        let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0 };
+        let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0, payloads };
         let branches = in_fork_order(&info).map_err(context)?.into_iter().cloned();
         let branches = branches.map(|branch| BranchInfo { lease: None, ..branch }).collect();
         let head = ExportHead {
@@ -142,10 +187,12 @@ impl Journal {
                 for slot in slots {
                     let frame = match slot {
                         Slot::Whole(frame) if frame.first > through => continue,
-                        Slot::Whole(frame) => self
-                            .codec()
-                            .check_link(place, &frame, before, true)
-                            .and_then(|()| self.codec().plain_frame(place, &frame)),
+                        Slot::Whole(frame) => {
+                            self.codec().check_link(place, &frame, before, true).and_then(|()| match output.payloads {
+                                Payloads::Plain => self.codec().plain_frame(place, &frame),
+                                Payloads::Stored => Ok(frame),
+                            })
+                        }
                         Slot::Damaged(damage) => Err(damage),
                     };
                     let frame = frame.map_err(|damage| damage.to_error(place.session))?;
@@ -164,16 +211,7 @@ impl Journal {
     pub async fn import(&self, reader: &mut (dyn BufRead + Send), options: &ImportOptions) -> Result<Transferred> {
         let mut input = Input::new(reader);
         let context = |error: Error| error.during("import");
-        let head: ExportHead = input.object().map_err(context)?;
-        if head.rekindle_export > EXPORT_VERSION {
-            let kind = ErrorKind::VersionTooNew {
-                what: "export".into(),
-                found: head.rekindle_export,
-                supported: EXPORT_VERSION,
-            };
-            let message = format!("export version {}; this build reads up to {EXPORT_VERSION}", head.rekindle_export);
-            return Err(context(Error::new(kind, message)));
-        }
+        let head = input.head().map_err(context)?;
         let mut import = Import::begin(self, head.session, options).map_err(context)?;
         while let Some((branch, frame)) = input.next_frame().map_err(context)? {
             import.frame(branch, frame).await.map_err(context)?;
@@ -183,7 +221,7 @@ impl Journal {
 }
 
 /// The branches, each behind the one it was forked from; `main` first, then the inbox.
-fn in_fork_order(info: &SessionInfo) -> Result<Vec<&BranchInfo>> {
+pub(super) fn in_fork_order(info: &SessionInfo) -> Result<Vec<&BranchInfo>> {
     let (mut ordered, mut rest): (Vec<&BranchInfo>, Vec<&BranchInfo>) =
         info.branches.iter().partition(|branch| branch.parent.is_none());
     let mut known: HashSet<&BranchId> = ordered.iter().map(|branch| &branch.branch).collect();
@@ -246,6 +284,16 @@ impl<'a> Input<'a> {
         Ok(object)
     }
 
+    fn head(&mut self) -> Result<ExportHead> {
+        let head: ExportHead = self.object()?;
+        let (found, supported) = (head.rekindle_export, EXPORT_VERSION);
+        if found > supported {
+            let kind = ErrorKind::VersionTooNew { what: "export".into(), found, supported };
+            return Err(Error::new(kind, format!("export version {found}; this build reads up to {supported}")));
+        }
+        Ok(head)
+    }
+
     /// The next frame and its branch; nothing at the end of a complete file.
     fn next_frame(&mut self) -> Result<Option<(BranchId, Frame)>> {
         let line = self.line()?;
@@ -289,7 +337,10 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn begin(journal: &'a Journal, source: SessionInfo, options: &ImportOptions) -> Result<Self> {
+    fn begin(journal: &'a Journal, mut source: SessionInfo, options: &ImportOptions) -> Result<Self> {
+        if source.header.sealed.is_some() {
+            source.header = journal.codec().open_header(source.header)?;
+        }
         let origin = source.header.imported_from.clone().unwrap_or_else(|| source.header.key.clone());
         let mut key = source.header.key.clone();
         key.namespace = options.namespace.clone().unwrap_or(key.namespace);
@@ -443,11 +494,15 @@ impl<'a> Import<'a> {
     }
 
     fn records(&self, branch: &BranchId, frame: &Frame) -> Result<Vec<Record>> {
-        // Exported payloads are plain, so this needs no key; signatures are not checked here,
-        // the file's own hash was.
+        // Most payloads are plain, so this needs no key; signatures are not checked here, the
+        // file's own hash was.
         let plain = Codec::new().with_limits(*self.journal.codec().limits());
         let place = Place { session: &self.source.header.key, branch };
-        let batch = plain.decode(place, frame).map_err(|damage| damage.to_error(&self.header.key))?;
+        let batch = match frame.is_sealed() {
+            true => self.journal.codec().decode(place, frame),
+            false => plain.decode(place, frame),
+        };
+        let batch = batch.map_err(|damage| damage.to_error(&self.header.key))?;
         Ok(batch.records)
     }
 

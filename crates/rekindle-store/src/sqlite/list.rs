@@ -110,8 +110,8 @@ impl Filter {
         self.values.push(signed(query.limit as u64 + 1).into());
         let mut statement = connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params_from_iter(&self.values), SessionRow::read)?;
-        let complete = |row: rusqlite::Result<SessionRow>| Ok(row?.complete(connection, now)?.info);
-        rows.map(complete).collect()
+        let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(SessionRow::complete_all(rows, connection, now)?.into_iter().map(|stored| stored.info).collect())
     }
 }
 

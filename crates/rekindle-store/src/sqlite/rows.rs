@@ -1,5 +1,6 @@
 //! Rows to the types of the contract and back.
 
+use std::collections::HashMap;
 use std::str::FromStr;
 
 use rekindle_core::{
@@ -30,6 +31,11 @@ impl StoredSession {
 /// The columns [`SessionRow::read`] expects.
 pub(super) const SESSION_COLUMNS: &str = "s.id, s.namespace, s.session, s.created_at, s.current_branch, s.header";
 
+/// The columns [`branch`] expects.
+const BRANCH_COLUMNS: &str =
+    "id, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status, created_at,
+    updated_at, epoch, lease_owner, lease_epoch, lease_expires";
+
 /// A row of `sessions`.
 #[derive(Debug)]
 pub(super) struct SessionRow {
@@ -54,13 +60,39 @@ impl SessionRow {
 
     /// Adds the branches.
     pub(super) fn complete(self, connection: &Connection, now: Timestamp) -> rusqlite::Result<StoredSession> {
-        let mut statement = connection.prepare_cached(
-            "SELECT id, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status, created_at,
-                 updated_at, epoch, lease_owner, lease_epoch, lease_expires
-             FROM branches WHERE session = ?1 ORDER BY id",
-        )?;
-        let rows = statement.query_map([self.id], |row| Ok((row.get::<_, i64>(0)?, branch(row)?)))?;
-        let (branch_ids, branches): (Vec<_>, Vec<_>) = rows.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().unzip();
+        let sql = format!("SELECT {BRANCH_COLUMNS} FROM branches WHERE session = ?1 ORDER BY id");
+        let mut statement = connection.prepare_cached(&sql)?;
+        let rows = statement.query_map([self.id], |row| Ok((row.get(0)?, branch(row)?)))?;
+        let branches = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        Ok(self.with_branches(branches, now))
+    }
+
+    /// Adds the branches of many sessions, all with one query.
+    pub(super) fn complete_all(
+        rows: Vec<Self>,
+        connection: &Connection,
+        now: Timestamp,
+    ) -> rusqlite::Result<Vec<StoredSession>> {
+        let ids: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
+        let sql = format!(
+            "SELECT {BRANCH_COLUMNS}, session FROM branches
+             WHERE session IN (SELECT value FROM json_each(?1)) ORDER BY id"
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut of_sessions: HashMap<i64, Vec<(i64, BranchInfo)>> = HashMap::new();
+        let mut found = statement.query([format!("[{}]", ids.join(","))])?;
+        while let Some(row) = found.next()? {
+            of_sessions.entry(row.get(15)?).or_default().push((row.get(0)?, branch(row)?));
+        }
+        let complete = |row: Self| {
+            let branches = of_sessions.remove(&row.id).unwrap_or_default();
+            row.with_branches(branches, now)
+        };
+        Ok(rows.into_iter().map(complete).collect())
+    }
+
+    fn with_branches(self, branches: Vec<(i64, BranchInfo)>, now: Timestamp) -> StoredSession {
+        let (branch_ids, branches): (Vec<_>, Vec<_>) = branches.into_iter().unzip();
         let current = branch_ids.iter().position(|id| *id == self.current_branch);
         let current = current.map_or_else(BranchId::main, |index| branches[index].branch.clone());
         let (header, damage) = header_or_damage(&self.key, &self.header);
@@ -72,7 +104,7 @@ impl SessionRow {
             observed_at: now,
             damage: damage.into_iter().collect(),
         };
-        Ok(StoredSession { id: self.id, branch_ids, info })
+        StoredSession { id: self.id, branch_ids, info }
     }
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod index;
+mod list;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -11,18 +11,21 @@
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
 //! | mend | [`settle`], [`verify`] |
 //! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
-//! | move | [`export`], [`import`] |
+//! | move | [`copy`], [`export`], [`import`] |
+//! | put away | [`plan_archive`], [`archive`], [`archives`], [`restore`] |
 //! | keep results yourself | [`pending`] |
 //!
 //! What is changed by hand is changed by one atomic append at the end of a branch that nobody
 //! runs. A running session is never written to: it is sent a message, a command or an answer.
 
 mod answer;
+mod archive;
 mod at;
 mod change;
 mod checkpoint;
 mod compare;
 pub(crate) mod control;
+mod copy;
 mod fork;
 mod history;
 mod inbox;
@@ -43,11 +46,16 @@ mod waits;
 mod write;
 
 pub use answer::{Answer, Answered, answer, signal};
+pub use archive::{
+    ArchiveEntry, ArchiveOptions, ArchivePlace, ArchivePlan, Archived, Archives, RestoreOptions, Restored, archive,
+    archives, plan_archive, restore,
+};
 pub use at::At;
 pub use change::Change;
 pub use checkpoint::{Marked, checkpoint, pin, tag};
 pub use compare::{Comparison, Deed, Difference, compare};
 pub use control::{ControlOptions, Controlled, cancel, interrupt, pause};
+pub use copy::copy;
 pub use fork::{Edited, ForkOptions, Forked, edit, fork};
 pub use history::{
     BranchLog, HistoryOptions, HistoryPage, RecordPage, RecordsOptions, SessionLog, StoredRecord, history, log, records,

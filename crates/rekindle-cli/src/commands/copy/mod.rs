@@ -1,27 +1,24 @@
-//! `rekindle copy`: sessions from one store to another, checked on arrival.
+//! `rekindle copy`: sessions from one store to another, as they are.
 
-mod pipe;
+mod progress;
+mod sum;
 
-use std::collections::BTreeMap;
+use clap::{Args, ValueEnum};
+use rekindle::{CopyOptions, CopyReport, Diverged, Engine, Error, ErrorKind, Namespace, SessionKey, operations};
+use tokio::task::JoinSet;
 
-use clap::Args;
-use rekindle::operations::{self, Moved};
-use rekindle::{BranchId, BranchInfo, Engine, Error, ErrorKind, Head, ImportOptions, SessionInfo, SessionKey};
-use serde::Serialize;
-use serde_json::{Map, json};
-
+use self::progress::Progress;
+use self::sum::Sum;
 use super::each::Each;
 use crate::app::{Access, App};
 use crate::exit::Exit;
-use crate::failure::{self, Outcome};
-use crate::ui::live::Live;
+use crate::failure::{self, Failure, Outcome};
 use crate::ui::stream::Stream;
-use crate::ui::{printable, style, time};
 
 /// What to copy, and where to.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle copy --to file:./backup\n  rekindle copy --from sqlite:./old.db --to sqlite:./new.db trip-42\n\nIt can be stopped and repeated: what is there already is not copied again. Each session is read back and\nchecked."
+    after_help = "Examples:\n  rekindle copy --to file:./backup\n  rekindle copy --from sqlite:./old.db --to postgres://db/agents --jobs 8\n  rekindle copy trip-42 --to file:./backup --verify\n\nIt can be stopped and repeated: what is there already is not sent again, and an older copy is brought up to\ndate. Sessions are copied as they are, so encrypted ones need no key. Of a session that runs, what is durable\nis copied. Leases and jobs of workers stay where they are. A store cannot list its namespaces: name them."
 )]
 pub struct Arguments {
     /// The sessions; all of the namespace without any
@@ -33,43 +30,38 @@ pub struct Arguments {
     /// The store they go to; made if it is not there
     #[arg(long, value_name = "URL")]
     to: String,
-    /// Deletes what is there under the same id with another history, and copies anew
+    /// All sessions of these namespaces, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "sessions")]
+    namespaces: Vec<String>,
+    /// What is done if another history of the same id is there: refuse, skip, rename or replace
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Existing::Refuse, hide_possible_values = true)]
+    existing: Existing,
+    /// Reads every copy back
     #[arg(long)]
-    replace: bool,
+    verify: bool,
+    /// How many sessions are copied at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+    /// Only says what would be copied
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What is done with another history of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Existing {
+    /// It is an error, and the other sessions are copied.
+    Refuse,
+    /// It stays, and this one is not copied.
+    Skip,
+    /// It stays, and this one gets another id.
+    Rename,
+    /// It is removed first.
+    Replace,
 }
 
 /// What came of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Came {
-    /// It is new there.
-    Copied,
-    /// A part of it was there, and the rest came.
-    Completed,
-    /// It was there before.
-    There,
-    /// What was there was deleted first.
-    Replaced,
-}
-
-#[derive(Serialize)]
-struct Item<'a> {
-    session: &'a SessionKey,
-    outcome: Came,
-    frames: u64,
-    bytes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Sum {
-    copied: u64,
-    there: u64,
-    failed: u64,
-    bytes: u64,
-    exit: Option<Exit>,
-}
-
-type Heads = BTreeMap<BranchId, Head>;
+type Came = (SessionKey, Result<CopyReport, Error>);
 
 impl Arguments {
     /// Copies.
@@ -79,125 +71,145 @@ impl Arguments {
             return Err(Error::invalid("both stores are the same").hint("name another one with --to").into());
         }
         let from = app.engine_at(&from_url, Access::Existing)?;
-        let mut each = match self.sessions.is_empty() {
-            true => Each::all(&from).await?,
-            false => Each::named(app, &from, &self.sessions).await?,
+        let mut all = self.sources(app, &from).await?;
+        let to = self.target(app)?;
+        let stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
+        let total = all.iter().map(|(_, each)| each.total()).sum();
+        let mut copying = Copying {
+            app,
+            stream,
+            sum: Sum::new(self.dry_run),
+            progress: Progress::new(app, total),
+            running: JoinSet::new(),
         };
-        let to = app.engine_at(&self.to, Access::Create)?;
-        let mut stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
-        let (mut live, mut sum) = (Live::new(app.ui.clone()), Sum::default());
-        while let Some(session) = each.next(&from).await? {
-            each.show(&mut live, "copying", &session);
-            match self.copy(&from, &to, &session).await {
-                Ok(item) => {
-                    sum.add(&item);
-                    stream.iter_mut().try_for_each(|stream| stream.item(&item))?;
-                }
-                // It was deleted since it was listed.
-                Err(error) if *error.kind() == ErrorKind::NotFound => {}
-                Err(error) if is_about_session(&error) => {
-                    live.clear();
-                    sum.failed += 1;
-                    sum.exit.get_or_insert(Exit::of_error(error.kind()));
-                    failure::of_one(&app.ui, &mut stream, &session, error)?;
-                }
-                Err(error) => return Err(error.into()),
+        for (from, each) in &mut all {
+            while let Some(session) = each.next(from).await? {
+                copying.room_for_one(usize::from(self.jobs)).await?;
+                copying.start(from, &to, session, self.options());
             }
         }
-        live.clear();
-        match stream {
-            Some(stream) => sum.end(stream)?,
-            None => sum.tell(app, &self.to)?,
-        }
-        Ok(sum.exit.unwrap_or(Exit::Ok))
+        copying.finish().await?;
+        copying.progress.clear();
+        copying.sum.tell(app, copying.stream, &self.to)?;
+        Ok(copying.sum.exit.unwrap_or(Exit::Ok))
     }
 
-    async fn copy<'a>(&self, from: &Engine, to: &Engine, session: &'a SessionKey) -> Result<Item<'a>, Error> {
-        let source = from.journal().open(session).await?;
-        let wanted = heads(&source);
-        let existing = match to.journal().open(session).await {
-            Ok(info) => Some(info),
-            Err(error) if *error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let outcome = match &existing {
-            None => Came::Copied,
-            Some(info) if heads(info) == wanted && info.header.incarnation == source.header.incarnation => {
-                return Ok(Item { session, outcome: Came::There, frames: 0, bytes: 0 });
-            }
-            Some(_) if self.replace => Came::Replaced,
-            Some(info) if went_on(info, &wanted) => return Err(differs(&source, Some(info))),
-            Some(_) => Came::Completed,
-        };
-        // Nothing of a damaged session arrives.
-        sound(from, session, &Heads::new(), "is damaged, so it was not copied").await?;
-        if outcome == Came::Replaced {
-            operations::clear_session(to, session, false).await?;
+    /// The sessions, by namespace.
+    async fn sources(&self, app: &App, from: &Engine) -> Result<Vec<(Engine, Each)>, Failure> {
+        if !self.sessions.is_empty() {
+            return Ok(vec![(from.clone(), Each::named(app, from, &self.sessions).await?)]);
         }
-        let (moved, bytes) = match pipe::copy(from, to, session, ImportOptions::default()).await {
-            Err(error) if *error.kind() == ErrorKind::AlreadyExists => return Err(differs(&source, existing.as_ref())),
-            other => other?,
+        let mut all = Vec::new();
+        for name in &self.namespaces {
+            let engine = from.clone().in_namespace(Namespace::new(name.clone())?);
+            let each = Each::all(&engine).await?;
+            all.push((engine, each));
+        }
+        if all.is_empty() {
+            all.push((from.clone(), Each::all(from).await?));
+        }
+        Ok(all)
+    }
+
+    /// A dry run makes no store.
+    fn target(&self, app: &App) -> Result<Engine, Error> {
+        if !self.dry_run {
+            return app.engine_at(&self.to, Access::Create);
+        }
+        match app.engine_at(&self.to, Access::Existing) {
+            Err(error) if *error.kind() == ErrorKind::NotFound => app.engine_at("memory:", Access::Create),
+            other => other,
+        }
+    }
+
+    fn options(&self) -> CopyOptions {
+        let diverged = match self.existing {
+            Existing::Refuse => Diverged::Refuse,
+            Existing::Skip => Diverged::Skip,
+            Existing::Rename => Diverged::Rename,
+            Existing::Replace => Diverged::Replace,
         };
-        check(to, session, &moved, &wanted).await?;
-        Ok(Item { session, outcome, frames: moved.frames, bytes })
+        CopyOptions { diverged, verify: self.verify, dry_run: self.dry_run, rename: None }
+    }
+}
+
+/// Copies under way.
+struct Copying<'a> {
+    app: &'a App,
+    stream: Option<Stream>,
+    sum: Sum,
+    progress: Progress,
+    running: JoinSet<Came>,
+}
+
+impl Copying<'_> {
+    fn start(&mut self, from: &Engine, to: &Engine, session: SessionKey, options: CopyOptions) {
+        let (from, to, bytes) = (from.clone(), to.clone(), self.progress.bytes());
+        self.running.spawn(async move {
+            let hear = |arrived| bytes.add(arrived);
+            let came = operations::copy(&from, &to, &session, &options, &hear).await;
+            (session, came)
+        });
+    }
+
+    async fn room_for_one(&mut self, jobs: usize) -> Result<(), Failure> {
+        while self.running.len() >= jobs {
+            self.one_more().await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), Failure> {
+        while !self.running.is_empty() {
+            self.one_more().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a copy has ended, and says how far it is meanwhile.
+    async fn one_more(&mut self) -> Result<(), Failure> {
+        let ended = loop {
+            tokio::select! {
+                ended = self.running.join_next() => break ended,
+                () = tokio::time::sleep(progress::INTERVAL) => self.progress.show(),
+            }
+        };
+        let Some(ended) = ended else { return Ok(()) };
+        let (session, came) = ended.map_err(|error| Error::new(ErrorKind::Closed, "a copy stopped").because(error))?;
+        self.progress.ended(&session);
+        match came {
+            Ok(report) => {
+                self.sum.add(&report);
+                self.stream.iter_mut().try_for_each(|stream| stream.item(&report))?;
+            }
+            // It was deleted since it was listed.
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            Err(error) if is_about_session(&error) => {
+                self.progress.clear();
+                self.sum.fail(&error);
+                failure::of_one(&self.app.ui, &mut self.stream, &session, with_choice(error))?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+fn with_choice(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::AlreadyExists => error.hint(
+            "--existing skip leaves it as it is, --existing rename copies under another id, --existing replace removes it first",
+        ),
+        _ => error,
     }
 }
 
 /// Where a store is, however it is written: to replace a session by itself would be to lose it.
 fn place_of(url: &str) -> String {
-    let Some((scheme @ ("sqlite" | "file"), path)) = url.split_once(':') else { return url.to_owned() };
+    let Some((scheme @ ("sqlite" | "file" | "objects"), path)) = url.split_once(':') else { return url.to_owned() };
     let path = path.strip_prefix("//").unwrap_or(path);
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     format!("{scheme}:{}", place.display())
-}
-
-/// Reads the copy back.
-async fn check(to: &Engine, session: &SessionKey, moved: &Moved, wanted: &Heads) -> Result<(), Error> {
-    let seen = if moved.same_hashes { wanted.clone() } else { Heads::new() };
-    sound(to, session, &seen, "did not arrive as it was").await
-}
-
-async fn sound(engine: &Engine, session: &SessionKey, seen: &Heads, what: &str) -> Result<(), Error> {
-    let verified = operations::verify(engine, session, seen).await?;
-    match verified.report.damage.into_iter().next() {
-        Some(damage) if !verified.sound => Err(Error::corrupt(format!("the session {what}: {}", damage.detail))
-            .during("copy")
-            .on(session)
-            .at(damage.position())
-            .hint("`rekindle verify SESSION` lists all damage")),
-        _ => Ok(()),
-    }
-}
-
-fn heads(info: &SessionInfo) -> Heads {
-    info.branches.iter().map(|branch| (branch.branch.clone(), branch.head)).collect()
-}
-
-/// Whether somebody has gone on with what is there.
-fn went_on(there: &SessionInfo, wanted: &Heads) -> bool {
-    let behind = |branch: &BranchInfo| wanted.get(&branch.branch).is_some_and(|head| branch.head.seq <= head.seq);
-    !there.branches.iter().all(behind)
-}
-
-/// What is there is neither the same nor the beginning of it.
-fn differs(source: &SessionInfo, existing: Option<&SessionInfo>) -> Error {
-    let mut message = "there is another history of that id already".to_owned();
-    let other = |branch: &BranchId| existing.and_then(|info| info.branch(branch).ok());
-    let differing = source.branches.iter().find_map(|branch| {
-        other(&branch.branch).filter(|there| there.head != branch.head).map(|there| (branch, there))
-    });
-    if let Some((here, there)) = differing {
-        let how = match there.head.seq.cmp(&here.head.seq) {
-            std::cmp::Ordering::Less => "an older copy is there already",
-            std::cmp::Ordering::Equal => "another history is there already",
-            std::cmp::Ordering::Greater => "a longer history is there already",
-        };
-        message = format!(
-            "{how}: its branch {} ends at record {}, the one to copy at {}",
-            here.branch, there.head.seq, here.head.seq
-        );
-    }
-    Error::new(ErrorKind::AlreadyExists, message).during("copy").hint("--replace deletes what is there and copies anew")
 }
 
 /// Whether one session cannot be copied while others can.
@@ -210,36 +222,10 @@ fn is_about_session(error: &Error) -> bool {
             | Kind::KeyMissing { .. }
             | Kind::AlreadyExists
             | Kind::Protected
+            | Kind::Conflict { .. }
+            | Kind::Stale
+            | Kind::Limit { .. }
+            | Kind::Unsupported
             | Kind::AlreadyRunning { .. }
     )
-}
-
-impl Sum {
-    fn add(&mut self, item: &Item<'_>) {
-        match item.outcome {
-            Came::There => self.there += 1,
-            _ => self.copied += 1,
-        }
-        self.bytes += item.bytes;
-    }
-
-    fn end(&self, stream: Stream) -> std::io::Result<()> {
-        let fields = json!({"copied": self.copied, "there": self.there, "failed": self.failed, "bytes": self.bytes});
-        stream.end(fields.as_object().unwrap_or(&Map::new()))
-    }
-
-    fn tell(&self, app: &App, to: &str) -> std::io::Result<()> {
-        let mut line = format!("copied {} to {}", time::counted(self.copied, "session"), printable(to));
-        if self.copied > 0 {
-            line.push_str(&format!(", {}, checked", time::bytes(self.bytes)));
-        }
-        if self.there > 0 {
-            let were = if self.there == 1 { "was" } else { "were" };
-            line.push_str(&format!("; {} {were} there already", time::count(self.there)));
-        }
-        if self.failed > 0 {
-            line.push_str(&format!("; {}{} failed{}", style::BAD, time::count(self.failed), style::RESET));
-        }
-        app.ui.line(line)
-    }
 }

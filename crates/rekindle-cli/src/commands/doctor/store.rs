@@ -1,10 +1,12 @@
 //! The store: whether it opens, can be written, is sound, and what waits in it.
 
 use rekindle::{Engine, Error, ErrorKind, SessionInfo, SessionQuery, Status, operations};
+use rekindle_store::shown_url;
 
 use super::Check;
 use super::surroundings::place;
 use crate::app::{Access, App};
+use crate::settings::is_remote;
 use crate::ui::time;
 use crate::words::next;
 
@@ -14,24 +16,27 @@ const LOOKED_INTO: usize = 10;
 const AHEAD: std::time::Duration = std::time::Duration::from_secs(60);
 
 pub async fn checks(app: &App) -> Vec<Check> {
-    let url = app.settings.store_url();
+    let (url, begun) = (app.settings.store_url(), std::time::Instant::now());
+    let shown = shown_url(&url);
     let engine = match app.engine(Access::Existing) {
         Ok(engine) => engine,
         Err(error) if *error.kind() == ErrorKind::NotFound => {
-            let says = format!("there is none at {url} yet");
+            let says = format!("there is none at {shown} yet");
             return vec![Check::warning("store", says, "`rekindle init` and `rekindle run agent.yaml hello` make one")];
         }
-        Err(error) => return vec![failed("store", &url, &error)],
+        Err(error) => return vec![failed("store", &shown, &error)],
     };
-    let mut checks = vec![store(&url, &engine)];
+    let mut checks = vec![store(&shown, &engine)];
     checks.extend(writable(&url));
     match latest(&engine).await {
         Ok((sessions, total)) => {
+            checks.extend(is_remote(&url).then(|| reached(&engine, begun.elapsed())));
             checks.push(sessions_of(&engine, &sessions, total));
             checks.push(integrity(app, &engine, &sessions).await);
             checks.push(unfinished(app, &engine).await);
             checks.push(waits(app, &engine).await);
         }
+        Err(error) if is_remote(&url) => checks.push(failed("server", "it does not answer", &error)),
         Err(error) => checks.push(failed("sessions", "they cannot be listed", &error)),
     }
     checks
@@ -46,6 +51,13 @@ fn store(url: &str, engine: &Engine) -> Check {
     let durable = if can.durable { "survives the machine" } else { "does not survive the machine" };
     let many = if can.multi_process { "for several processes" } else { "for one process" };
     Check::good("store", format!("{url}: {durable}, {many}"))
+}
+
+/// What answered, and whether workers can share it.
+fn reached(engine: &Engine, took: std::time::Duration) -> Check {
+    let store = engine.journal().store();
+    let queue = if store.queue().is_some() { "with a queue for workers" } else { "without a queue for workers" };
+    Check::good("server", format!("{} answered in {}, {queue}", store.capabilities().name, time::span(took)))
 }
 
 fn writable(url: &str) -> Option<Check> {

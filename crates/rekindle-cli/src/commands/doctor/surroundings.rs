@@ -70,7 +70,7 @@ pub fn disk(app: &App) -> Option<Check> {
 pub fn place(url: &str) -> Option<PathBuf> {
     let (scheme, path) = url.split_once(':')?;
     let path = path.strip_prefix("//").unwrap_or(path);
-    matches!(scheme, "sqlite" | "file").then(|| std::path::absolute(Path::new(path)).ok()).flatten()
+    matches!(scheme, "sqlite" | "file" | "objects").then(|| std::path::absolute(Path::new(path)).ok()).flatten()
 }
 
 pub fn terminal(app: &App) -> Check {

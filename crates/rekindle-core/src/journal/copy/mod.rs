@@ -1,0 +1,220 @@
+//! Copying a session to another store: its frames as they are, in their order, behind the same
+//! genesis. Nothing is decoded for it, so hashes, signatures and encryption stay, and no key is
+//! needed.
+//!
+//! Each step leaves the beginning of the session at the target: the session with the base of
+//! `main`, then frames, then forks, each behind what it was forked from. So a copy that was stopped
+//! is gone on with by the same call, and an older copy is brought up to date by it.
+
+mod check;
+mod plan;
+mod run;
+
+use serde::Serialize;
+
+use self::check::Arrived;
+use self::plan::{Standing, is_missing, standing};
+use self::run::Copying;
+use super::Journal;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{SessionId, SessionKey};
+use crate::session::{Damage, DamageKind, SessionHeader, SessionInfo};
+
+/// What is done if another history of the same name is at the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Diverged {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// It stays, and nothing is copied.
+    Skip,
+    /// It stays, and the copy gets another name: the id and the beginning of its genesis.
+    Rename,
+    /// It is removed, once the session to copy was read and found sound.
+    Replace,
+}
+
+/// How to copy a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// Another name for it at the target. An encrypted session is bound to its name.
+    pub rename: Option<SessionKey>,
+    /// What is done if another history is there.
+    pub diverged: Diverged,
+    /// Reads everything at the target back.
+    pub verify: bool,
+    /// Only says what would be done.
+    pub dry_run: bool,
+}
+
+/// What came of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyOutcome {
+    /// It is new there.
+    Copied,
+    /// A part of it was there, and the rest came.
+    Updated,
+    /// It was there before, the same to the last record.
+    There,
+    /// Another history was there and stays; nothing was copied.
+    Skipped,
+    /// Another history was there and was removed; this one is new.
+    Replaced,
+}
+
+/// What a copy did, or would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CopyReport {
+    /// The session.
+    pub session: SessionKey,
+    /// Its name at the target, if that is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renamed: Option<SessionKey>,
+    /// What came of it.
+    pub outcome: CopyOutcome,
+    /// Records that were not there before.
+    pub records: u64,
+    /// Frames sent. None in a dry run.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// Frames whose hash could not be computed again, because they are keyed with a key this
+    /// journal does not have. They continue each other, and their checksums are right.
+    pub unchecked: u64,
+    /// Whether somebody runs the session: what was durable when the copy began was copied.
+    pub running: bool,
+    /// Whether everything at the target was read back.
+    pub verified: bool,
+}
+
+/// Hears of the bytes that have arrived, again and again.
+pub type CopyProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
+
+impl Journal {
+    /// Copies a session with all its branches to the store of `to`, or brings the copy there up to
+    /// date. Safe to repeat after a failure: it goes on where it stopped. What is there with another
+    /// history is `AlreadyExists`, and nothing is changed. Leases and jobs stay where they are.
+    pub async fn copy(
+        &self,
+        to: &Journal,
+        session: &SessionKey,
+        options: &CopyOptions,
+        progress: CopyProgress<'_>,
+    ) -> Result<CopyReport> {
+        let context = |error: Error| error.during("copy").on(session);
+        let source = self.store().open(session).await.map_err(context)?;
+        refuse_damage(&source).map_err(context)?;
+        let key = options.rename.as_ref().unwrap_or(session);
+        let found = match self.find(to, &source, key).await {
+            Err(error) if *error.kind() == ErrorKind::AlreadyExists => {
+                self.diverged(to, &source, key, options, error).await
+            }
+            other => other,
+        };
+        let found = found.map_err(context)?;
+        let untouched = matches!(found.standing.outcome, CopyOutcome::There | CopyOutcome::Skipped);
+        let is_new = found.target.is_none();
+        let mut copy = Copying::new(self, to, &source, found, progress);
+        let ran = if untouched || options.dry_run { Ok(()) } else { copy.run().await };
+        if let Err(error) = ran {
+            // What can never be completed does not stay: a beginning looks like a session.
+            if is_new && is_lasting(&error) {
+                let _ = to.clear_session(copy.key()).await;
+            }
+            return Err(context(error));
+        }
+        if options.verify && !options.dry_run && copy.report.outcome != CopyOutcome::Skipped {
+            copy.read_back().await.map_err(context)?;
+        }
+        Ok(copy.report)
+    }
+
+    /// What is at the target under that name.
+    async fn find(&self, to: &Journal, source: &SessionInfo, key: &SessionKey) -> Result<Found> {
+        let header = renamed(source, key)?;
+        let target = match to.store().open(key).await {
+            Err(error) if is_missing(&error) => None,
+            other => Some(other?),
+        };
+        let standing = standing(self, source, target.as_ref()).await?;
+        Ok(Found { header, target, standing })
+    }
+
+    async fn diverged(
+        &self,
+        to: &Journal,
+        source: &SessionInfo,
+        key: &SessionKey,
+        options: &CopyOptions,
+        error: Error,
+    ) -> Result<Found> {
+        let found = |outcome, records| {
+            Ok(Found { header: renamed(source, key)?, target: None, standing: Standing { outcome, records } })
+        };
+        match options.diverged {
+            Diverged::Refuse => Err(error),
+            Diverged::Skip => found(CopyOutcome::Skipped, 0),
+            Diverged::Rename => {
+                let id = format!("{}-{}", key.id, &source.header.genesis.to_string()[..8]);
+                self.find(to, source, &SessionKey::new(key.namespace.clone(), SessionId::new(id)?)).await
+            }
+            Diverged::Replace => {
+                let whole = standing(self, source, None).await?;
+                let checked = Arrived { codec: self.codec(), to: self, info: source };
+                for branch in &source.branches {
+                    checked.check_branch(branch, branch.head).await?;
+                }
+                if !options.dry_run {
+                    to.clear_session(key).await?;
+                }
+                found(CopyOutcome::Replaced, whole.records)
+            }
+        }
+    }
+}
+
+/// Whether the same copy fails again.
+fn is_lasting(error: &Error) -> bool {
+    use ErrorKind as Kind;
+    matches!(error.kind(), Kind::Corrupt | Kind::VersionTooNew { .. } | Kind::Limit { .. } | Kind::Unsupported)
+}
+
+/// What a copy meets at the target.
+struct Found {
+    /// The header of the copy.
+    header: SessionHeader,
+    target: Option<SessionInfo>,
+    standing: Standing,
+}
+
+/// The header at the target.
+fn renamed(source: &SessionInfo, key: &SessionKey) -> Result<SessionHeader> {
+    let mut header = source.header.clone();
+    if *key == header.key {
+        return Ok(header);
+    }
+    if header.sealed.is_some() {
+        return Err(bound_to_its_name());
+    }
+    let origin = header.imported_from.take().unwrap_or_else(|| header.key.clone());
+    header.imported_from = (*key != origin).then_some(origin);
+    header.key = key.clone();
+    Ok(header)
+}
+
+fn bound_to_its_name() -> Error {
+    Error::new(ErrorKind::Unsupported, "an encrypted session is bound to its name")
+        .hint("export it, and import the file under another name")
+}
+
+fn refuse_damage(info: &SessionInfo) -> Result<()> {
+    match info.damage.iter().find(|damage| damage.kind != DamageKind::Torn) {
+        Some(damage) => Err(damaged(&info.header.key, damage)),
+        None => Ok(()),
+    }
+}
+
+fn damaged(session: &SessionKey, damage: &Damage) -> Error {
+    damage.to_error(session).hint("`rekindle verify SESSION` lists all damage; nothing that is damaged is copied")
+}

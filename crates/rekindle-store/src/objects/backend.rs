@@ -1,0 +1,67 @@
+//! What is needed of an object service, and nothing else: every request goes through here, so
+//! that tests can put one underneath that stops at any moment.
+
+use std::fmt;
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rekindle_core::{Result, Timestamp};
+
+/// What a write may find in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Whatever is there is replaced.
+    Replace,
+    /// Nothing may be there.
+    New,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// The object is there, whole and durable.
+    Done,
+    /// Something was there already; nothing was written.
+    Exists,
+}
+
+/// What is known of an object without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was written, by the service's clock.
+    pub modified: Timestamp,
+}
+
+/// One line of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name of the object.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was written, by the service's clock.
+    pub modified: Timestamp,
+}
+
+/// An object service. Every write is atomic; what a call acknowledged, every later call sees.
+#[async_trait]
+pub trait Objects: fmt::Debug + Send + Sync + 'static {
+    /// Writes an object. [`Put::Exists`] may be the answer to one's own write whose first
+    /// acknowledgement was lost.
+    async fn put(&self, name: &str, bytes: Bytes, write: Write) -> Result<Put>;
+
+    /// Reads an object, or as much of `range` as it has; nothing if there is no object.
+    async fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>>;
+
+    /// What is known of an object.
+    async fn stat(&self, name: &str) -> Result<Option<Stat>>;
+
+    /// Removes an object. What is not there is removed already.
+    async fn delete(&self, name: &str) -> Result<()>;
+
+    /// The objects below `prefix` whose names come behind `after`, by name.
+    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>>;
+}

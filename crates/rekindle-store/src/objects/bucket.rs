@@ -1,0 +1,182 @@
+//! A place for objects: a bucket of a cloud, or a directory.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rekindle_core::{Error, ErrorKind, Result};
+
+use super::address;
+use super::backend::{Listed, Objects, Put, Stat, Write};
+use crate::options::StoreOptions;
+use crate::url::shown_url;
+
+/// The longest name of an object, in bytes. Services allow 1,024; the prefix takes its part.
+const LONGEST_NAME: usize = 800;
+/// How often a conditional write is tried when the service cannot tell what is there.
+const UNDECIDED_TRIES: usize = 5;
+
+/// A bucket of S3, Google Cloud Storage or Azure, or a local directory used like one.
+///
+/// Names of objects are parts separated by `/`; each part is made of lower-case letters, digits,
+/// `-`, `_`, `.`, `%` and `~` and does not begin with a dot, as [`rekindle_core::file_name`] makes
+/// them of any id. Every other name is refused.
+///
+/// ```
+/// use bytes::Bytes;
+/// use rekindle_store::{Bucket, StoreOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> rekindle_core::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("rekindle-bucket-{}", std::process::id()));
+/// let bucket = Bucket::open(&format!("objects:{}", dir.display()), &StoreOptions::new())?;
+/// bucket.put("reports/one", Bytes::from_static(b"text")).await?;
+/// assert!(!bucket.put_new("reports/one", Bytes::from_static(b"other")).await?);
+/// assert_eq!(bucket.get("reports/one").await?.as_deref(), Some(&b"text"[..]));
+/// assert_eq!(bucket.list("reports", None, 10).await?.len(), 1);
+/// bucket.delete("reports/one").await?;
+/// # let _ = std::fs::remove_dir_all(dir);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Bucket {
+    objects: Arc<dyn Objects>,
+    shown: Arc<str>,
+    local: bool,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bucket").field(&self.shown).finish()
+    }
+}
+
+impl Bucket {
+    /// Opens `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    /// `objects:./dir`. Keys, regions and endpoints are parameters of the URL
+    /// (`?region=eu-central-1`) or settings of `options`, under the names object_store knows
+    /// (`aws_secret_access_key`, `google_service_account_path`, `azure_storage_account_key`,
+    /// `endpoint`, `allow_http`, `timeout`...). The environment is not looked at.
+    ///
+    /// Nothing is sent: a bucket that does not exist is noticed by the first request.
+    pub fn open(url: &str, options: &StoreOptions) -> Result<Self> {
+        let (objects, local) = address::connect(url, options)?;
+        Ok(Self { objects, shown: shown_url(url).into(), local })
+    }
+
+    /// A bucket over another object service, shown as `shown`.
+    #[doc(hidden)]
+    pub fn over(objects: Arc<dyn Objects>, shown: &str) -> Self {
+        Self { objects, shown: shown.into(), local: false }
+    }
+
+    /// Its URL, without secrets.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Whether it is a directory of this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// Writes an object, whatever was there.
+    pub async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        check(name)?;
+        self.objects.put(name, bytes, Write::Replace).await.map(drop)
+    }
+
+    /// Writes an object unless there is one of that name; whether it is the one written. Of any
+    /// number of callers with different bytes, exactly one succeeds.
+    pub async fn put_new(&self, name: &str, bytes: Bytes) -> Result<bool> {
+        check(name)?;
+        for _ in 0..UNDECIDED_TRIES {
+            if self.objects.put(name, bytes.clone(), Write::New).await? == Put::Done {
+                return Ok(true);
+            }
+            // A write whose acknowledgement was lost is repeated and then finds itself.
+            if let Some(found) = self.objects.get(name, None).await? {
+                return Ok(found == bytes);
+            }
+            // Removed in between, or two writes met and the service refused both.
+        }
+        let message = format!("{} did not decide about the object `{name}`", self.shown);
+        Err(Error::new(ErrorKind::StoreUnavailable, message))
+    }
+
+    /// Reads an object; nothing if there is none.
+    pub async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        check(name)?;
+        self.objects.get(name, None).await
+    }
+
+    /// Reads as much of `range` as the object has; nothing if there is no object.
+    pub async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        check(name)?;
+        if range.is_empty() {
+            return Err(Error::invalid("an empty range of an object was asked for"));
+        }
+        self.objects.get(name, Some(range)).await
+    }
+
+    /// The length of an object; nothing if there is none.
+    pub async fn size(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.stat(name).await?.map(|stat| stat.size))
+    }
+
+    pub(super) async fn stat(&self, name: &str) -> Result<Option<Stat>> {
+        check(name)?;
+        self.objects.stat(name).await
+    }
+
+    /// Removes an object; one that is not there is removed already.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        check(name)?;
+        self.objects.delete(name).await
+    }
+
+    /// The names and sizes of at most `limit` objects below the folder `prefix` (all, if it is empty)
+    /// that come behind `after`, by name.
+    pub async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>> {
+        Ok(self.entries(prefix, after, limit).await?.into_iter().map(|listed| (listed.name, listed.size)).collect())
+    }
+
+    pub(super) async fn entries(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>> {
+        if !prefix.is_empty() {
+            check(prefix)?;
+        }
+        if let Some(after) = after {
+            check(after)?;
+        }
+        self.objects.list(prefix, after, limit).await
+    }
+}
+
+/// An error unless `name` is the name of an object here: nothing else ever reaches a service.
+fn check(name: &str) -> Result<()> {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.%~".contains(&byte);
+    let legal = |part: &str| !part.is_empty() && !part.starts_with('.') && part.bytes().all(fits);
+    match name.len() <= LONGEST_NAME && name.split('/').all(legal) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{}` is not the name of an object", name.escape_debug()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn only_safe_names_reach_the_service() {
+        for name in ["a", "a/b-c_d.json", "names/%2e%2e/%~0123"] {
+            assert!(check(name).is_ok(), "{name}");
+        }
+        for name in
+            ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/.hidden", "A", "a b", "a\0", "ä", "a?b", "a#1"]
+        {
+            assert!(check(name).is_err(), "{name}");
+        }
+        assert!(check(&"x".repeat(801)).is_err());
+    }
+}

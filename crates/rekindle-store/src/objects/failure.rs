@@ -1,0 +1,102 @@
+//! The one place where errors of object services become errors of the contract.
+
+use std::error::Error as StdError;
+use std::io;
+
+use object_store::Error as ServiceError;
+use rekindle_core::{Error, ErrorKind};
+
+/// How much of a service's own words is repeated.
+const LONGEST_DETAIL: usize = 400;
+
+/// The error to report about a request for `name` in the bucket shown as `shown`.
+pub(super) fn service_error(shown: &str, name: &str, error: &ServiceError) -> Error {
+    let (kind, what, hint) = meaning(error);
+    let reported = Error::new(kind, format!("{what}: `{name}` in {shown}")).because(detail(error));
+    match hint {
+        Some(hint) => reported.hint(hint),
+        None => reported,
+    }
+}
+
+fn meaning(error: &ServiceError) -> (ErrorKind, &'static str, Option<&'static str>) {
+    if is_full(error) {
+        return (ErrorKind::PersistFailed, "the disk is full", None);
+    }
+    match error {
+        ServiceError::NotFound { .. } => (
+            ErrorKind::NotFound,
+            "there is no such bucket or object",
+            Some("create the bucket, and check its name, the region and the endpoint"),
+        ),
+        ServiceError::PermissionDenied { .. } | ServiceError::Unauthenticated { .. } => (
+            ErrorKind::Invalid,
+            "the object service refuses access",
+            Some("check the keys and what they may do: read, write, delete and list; and the clock of this machine"),
+        ),
+        ServiceError::NotImplemented { .. } | ServiceError::NotSupported { .. } => (
+            ErrorKind::Unsupported,
+            "the object service cannot do this",
+            Some("use a service with conditional writes (If-None-Match)"),
+        ),
+        ServiceError::UnknownConfigurationKey { .. } | ServiceError::InvalidPath { .. } => {
+            (ErrorKind::Invalid, "the object service was asked for something it does not know", None)
+        }
+        _ => (ErrorKind::StoreUnavailable, "the object service gave no answer", None),
+    }
+}
+
+fn is_full(error: &ServiceError) -> bool {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(current) = next {
+        let kind = current.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
+            return true;
+        }
+        next = current.source();
+    }
+    false
+}
+
+/// Whether it is the bucket that is missing rather than an object in it.
+pub(super) fn no_bucket(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::NotFound { .. }) && {
+        let text = error.to_string();
+        ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|word| text.contains(word))
+    }
+}
+
+/// A service's own words, without the queries of addresses: one may hold a signature.
+pub(super) fn detail(error: &dyn StdError) -> String {
+    let mut plain = String::new();
+    let mut in_query = false;
+    for character in error.to_string().chars() {
+        in_query = match character {
+            '?' => {
+                plain.push_str("?***");
+                true
+            }
+            _ if in_query => !(character.is_whitespace() || matches!(character, ')' | '"' | '\'' | '<' | '>')),
+            _ => false,
+        };
+        if plain.len() > LONGEST_DETAIL {
+            plain.push('…');
+            break;
+        }
+        if !in_query && character != '?' {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::detail;
+
+    #[test]
+    fn signatures_in_addresses_are_not_repeated() {
+        let error = std::io::Error::other("error sending request for url (https://a.example/b?sig=abc&x=1): closed");
+        assert_eq!(detail(&error), "error sending request for url (https://a.example/b?***): closed");
+    }
+}

@@ -1,0 +1,214 @@
+//! Out of the store, into the archive.
+
+use bytes::Bytes;
+use rekindle_core::{Error, ErrorKind, Exported, Journal, Result, SessionInfo, SessionKey};
+use serde::Serialize;
+
+use super::entry::{self, ArchiveEntry, entry_name, folder_of, hash_of};
+use super::{ArchivePlace, heads, protected, reason_against};
+use crate::engine::Engine;
+use crate::operations::Freed;
+
+/// How hard the export is compressed.
+const LEVEL: i32 = 6;
+/// The largest archive: it is held in memory while it is written and read.
+pub(super) const MAX_BYTES: u64 = 1 << 30;
+
+/// How to archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveOptions {
+    /// Replaces an archive of the same session whose content is not a beginning of this one.
+    pub replace: bool,
+    /// Leaves the session in the store.
+    pub keep: bool,
+    /// Only says what would be done.
+    pub dry_run: bool,
+}
+
+/// What came of a session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Archived {
+    /// The session.
+    pub session: SessionKey,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The archive; none in a dry run, unless it is there already.
+    pub archive: Option<ArchiveEntry>,
+    /// Whether the archive was there already.
+    pub there: bool,
+    /// Whether the session left the store.
+    pub removed: bool,
+    /// What that freed.
+    pub freed: Freed,
+}
+
+/// Writes a session to an archive, reads the archive back, and only then removes the session from
+/// the store. Refuses what runs, waits or is unfinished (`Protected`), and an archive of the same
+/// session with another content (`AlreadyExists`). Safe to repeat after a failure.
+pub async fn archive(
+    engine: &Engine,
+    place: &dyn ArchivePlace,
+    session: &SessionKey,
+    options: &ArchiveOptions,
+) -> Result<Archived> {
+    let context = |error: Error| error.during("archive").on(session);
+    archive_session(engine, place, session, options).await.map_err(context)
+}
+
+async fn archive_session(
+    engine: &Engine,
+    place: &dyn ArchivePlace,
+    session: &SessionKey,
+    options: &ArchiveOptions,
+) -> Result<Archived> {
+    let info = engine.journal().store().open(session).await?;
+    refuse_protected(&info)?;
+    let known = entry::read(place, &entry_name(session, &info.header.incarnation)).await?;
+    let there = known.as_ref().is_some_and(|known| known.heads == heads(&info));
+    let before = Archived {
+        session: session.clone(),
+        dry_run: options.dry_run,
+        archive: known.clone().filter(|_| there),
+        there,
+        removed: false,
+        freed: Freed::default(),
+    };
+    if let Some(known) = known.as_ref().filter(|_| !there && !options.replace) {
+        refuse_other(engine, session, known).await?;
+    }
+    if options.dry_run {
+        return Ok(before);
+    }
+    let entry = match known.filter(|_| there) {
+        Some(known) => known,
+        None => write(engine, place, session, options).await?,
+    };
+    check(place, &entry).await?;
+    tidy(place, &entry).await?;
+    let freed = match options.keep {
+        true => Freed::default(),
+        false => remove(engine, session, &entry).await?,
+    };
+    Ok(Archived { archive: Some(entry), removed: !options.keep, freed, ..before })
+}
+
+fn refuse_protected(info: &SessionInfo) -> Result<()> {
+    match reason_against(info) {
+        Some(reason) => Err(protected(&info.header.key, &reason)),
+        None => Ok(()),
+    }
+}
+
+/// An error unless the archive that is there is a beginning of the session: then nothing is lost.
+async fn refuse_other(engine: &Engine, session: &SessionKey, known: &ArchiveEntry) -> Result<()> {
+    let verified = engine.journal().verify(session, &known.heads).await?;
+    match verified.is_sound() {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::AlreadyExists, "it is archived already, with another content")
+            .hint("restore that archive under another name first, or replace it")),
+    }
+}
+
+/// Exports, puts the object, reads it back, and writes the entry.
+async fn write(
+    engine: &Engine,
+    place: &dyn ArchivePlace,
+    session: &SessionKey,
+    options: &ArchiveOptions,
+) -> Result<ArchiveEntry> {
+    let object = exported(engine, session).await?;
+    // What was exported is what counts, whatever happened to the session since.
+    let held = read_object(&object)?;
+    let now = engine.journal().clock().now();
+    let entry = ArchiveEntry::new(&held.session, now, held.frames, &object);
+    if !place.put_new(&entry.object_name(), object).await? {
+        return Err(Error::corrupt(format!("another object is in the place of {}", entry.object_name())));
+    }
+    check(place, &entry).await?;
+    let (name, bytes) = (entry.name(), entry.to_bytes()?);
+    if place.put_new(&name, bytes.clone()).await? {
+        return Ok(entry);
+    }
+    match entry::read(place, &name).await? {
+        // Somebody else archived the same.
+        Some(known) if known.heads == entry.heads => Ok(known),
+        Some(known) => {
+            if !options.replace {
+                refuse_other(engine, session, &known).await?;
+            }
+            place.put(&name, bytes).await?;
+            Ok(entry)
+        }
+        None => Err(Error::new(ErrorKind::StoreUnavailable, "the archive was removed meanwhile").hint("try again")),
+    }
+}
+
+async fn exported(engine: &Engine, session: &SessionKey) -> Result<Bytes> {
+    let failed = |error| Error::new(ErrorKind::PersistFailed, "the export cannot be compressed").because(error);
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), LEVEL).map_err(failed)?;
+    let journal = engine.journal();
+    let sealed = journal.codec().encrypts() || journal.store().open(session).await?.header.sealed.is_some();
+    match sealed {
+        true => journal.export_stored(session, &mut encoder).await?,
+        false => journal.export(session, &mut encoder).await?,
+    };
+    let bytes = encoder.finish().map_err(failed)?;
+    match bytes.len() as u64 {
+        size if size > MAX_BYTES => Err(Error::limit("bytes of an archive", size, MAX_BYTES)
+            .hint("prune the session first, or copy it to another store")),
+        _ => Ok(bytes.into()),
+    }
+}
+
+/// Decompresses an archive and checks every line of it.
+pub(super) fn read_object(object: &[u8]) -> Result<Exported> {
+    Journal::read_export(&mut decoder(object)?)
+}
+
+pub(super) fn decoder(object: &[u8]) -> Result<std::io::BufReader<zstd::stream::read::Decoder<'static, &[u8]>>> {
+    let decoder = zstd::stream::read::Decoder::with_buffer(object)
+        .map_err(|error| Error::corrupt("the archive cannot be decompressed").because(error))?;
+    Ok(std::io::BufReader::with_capacity(256 << 10, decoder))
+}
+
+/// Reads an archive back: the object must be there, with the hash its entry says.
+async fn check(place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Result<()> {
+    fetch(place, entry).await.map(drop)
+}
+
+/// The object of an archive, checked.
+pub(super) async fn fetch(place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Result<Bytes> {
+    let name = entry.object_name();
+    let damaged = |why: &str| {
+        let message = format!("the archive {name} at {} {why}", place.shown());
+        Error::corrupt(message).hint("look for another copy of the object; its BLAKE3 hash is in the entry beside it")
+    };
+    let object = place.get(&name).await?.ok_or_else(|| damaged("is gone"))?;
+    match hash_of(&object) == entry.hash {
+        true => Ok(object),
+        false => Err(damaged("is damaged: its hash is another")),
+    }
+}
+
+/// Removes objects that no entry names: what an attempt left that was stopped, or what was replaced.
+async fn tidy(place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Result<()> {
+    let stem = entry.name().trim_end_matches(".json").to_owned() + "-";
+    let (mine, folder) = (entry.object_name(), folder_of(&entry.session));
+    for (name, _) in place.list(&folder, None, 1_000).await? {
+        if name.starts_with(&stem) && name.ends_with(".zst") && name != mine {
+            place.delete(&name).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the session, if it is still what was archived.
+async fn remove(engine: &Engine, session: &SessionKey, entry: &ArchiveEntry) -> Result<Freed> {
+    let info = engine.journal().store().open(session).await?;
+    refuse_protected(&info)?;
+    if heads(&info) != entry.heads || info.header.incarnation != entry.incarnation {
+        return Err(Error::new(ErrorKind::Stale, "something happened in the session while it was archived")
+            .hint("it stays in the store; archive it again"));
+    }
+    engine.journal().clear_session(session).await.map(Freed::from)
+}

@@ -1,0 +1,211 @@
+//! A session with everything a session can have, and a store that stops at any call.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rekindle::codec::{Codec, Frame};
+use rekindle::record::{Checkpoint, RegisterSet, RunEnded, RunStarted, SessionDescribed};
+use rekindle::retention::{Policy, Rule};
+use rekindle::{
+    Append, Appended, BranchId, BranchInfo, Capabilities, CheckpointId, Engine, Error, ErrorKind, Fork, FramePage,
+    IdSource, Journal, Json, Lease, LeaseRequest, NewSession, OwnerId, Position, ReadFrames, Record, RegisterKey,
+    Removal, Removed, Result, RunId, RunOutcome, Seq, SessionHeader, SessionInfo, SessionKey, SessionPage,
+    SessionQuery, Slot, Store, StoreExt as _, Target,
+};
+use rekindle_store::{MemoryStore, StoreOptions};
+use rekindle_testkit::ManualClock;
+
+/// How a call is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Before it did anything.
+    Before,
+    /// After it was done; nobody hears of it.
+    After,
+}
+
+/// Stops at the call with a number, reads among them, and at every call from then on.
+#[derive(Debug)]
+pub struct Stopping {
+    store: Arc<dyn Store>,
+    at: u64,
+    how: Stop,
+    calls: AtomicU64,
+}
+
+impl Stopping {
+    pub fn new(store: Arc<dyn Store>, at: u64, how: Stop) -> Arc<Self> {
+        Arc::new(Self { store, at, how, calls: AtomicU64::new(0) })
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst);
+        if number < self.at {
+            return call.await;
+        }
+        if number == self.at && self.how == Stop::After {
+            call.await?;
+        }
+        Err(Error::new(ErrorKind::StoreUnavailable, "stopped"))
+    }
+}
+
+#[async_trait]
+impl Store for Stopping {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        self.call(self.store.create(new)).await
+    }
+
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        self.call(self.store.open(session)).await
+    }
+
+    async fn append(&self, append: &Append) -> Result<Appended> {
+        self.call(self.store.append(append)).await
+    }
+
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
+        self.call(self.store.read(read)).await
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        self.call(self.store.list(query)).await
+    }
+
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
+        self.call(self.store.fork(fork)).await
+    }
+
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        self.call(self.store.lease(request)).await
+    }
+
+    async fn remove(&self, removal: &Removal) -> Result<Removed> {
+        self.call(self.store.remove(removal)).await
+    }
+}
+
+pub fn engine(store: Arc<dyn Store>, codec: Codec) -> Engine {
+    engine_with(store, codec, ManualClock::default())
+}
+
+/// An engine whose clock is that much later.
+pub fn engine_at(store: Arc<dyn Store>, later: Duration) -> Engine {
+    let clock = ManualClock::default();
+    clock.advance(later);
+    engine_with(store, Codec::new(), clock)
+}
+
+fn engine_with(store: Arc<dyn Store>, codec: Codec, clock: ManualClock) -> Engine {
+    static SEED: AtomicU64 = AtomicU64::new(1);
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&SEED.fetch_add(1, Ordering::SeqCst).to_le_bytes());
+    Engine::with_journal(Journal::new(store, codec, Arc::new(clock), IdSource::seeded(seed)))
+}
+
+/// A memory store whose clock stands still, so that leases never expire by themselves.
+pub fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(StoreOptions::new().with_clock(Arc::new(ManualClock::default()))))
+}
+
+pub fn set(name: &str, value: u64) -> Record {
+    RegisterSet::new(RegisterKey::new(name).unwrap(), Json::parse(value.to_string()).unwrap()).into()
+}
+
+/// Appends one batch to a branch.
+pub async fn write(engine: &Engine, session: &SessionKey, branch: &str, records: &[Record]) {
+    let branch = BranchId::new(branch).unwrap();
+    let head = engine.journal().open(session).await.unwrap().branch(&branch).unwrap().head;
+    let target = Target::new(session.clone(), branch, head);
+    engine.journal().append(&target, records).await.unwrap();
+}
+
+/// A session with a pruned past, two forks (one in the middle of a batch, one with nothing on it),
+/// an inbox, a changed title, large values, an ended run, and a current branch that is not `main`.
+pub async fn rich(engine: &Engine, id: &str) -> SessionKey {
+    let key = engine.key(id).unwrap();
+    let journal = engine.journal();
+    journal.create(SessionHeader { title: Some("first".into()), ..SessionHeader::new(key.clone()) }).await.unwrap();
+    for number in 0..6 {
+        let checkpoint = Checkpoint::new(CheckpointId::new(format!("c{number}")).unwrap());
+        write(engine, &key, "main", &[set("n", number), set("m", number), checkpoint.into()]).await;
+    }
+    journal.prune(&key, &Policy::new([Rule::LastN(3)])).await.unwrap();
+    let long = Json::parse(format!("\"{}\"", "long ".repeat(2_000))).unwrap();
+    for number in 0..8 {
+        let large = RegisterSet::new(RegisterKey::new(format!("large{number}")).unwrap(), long.clone());
+        write(engine, &key, "main", &[large.into(), set("n", 10 + number)]).await;
+    }
+    // More than one append takes.
+    for number in 0..300 {
+        write(engine, &key, "main", &[set("n", number)]).await;
+    }
+    write(engine, &key, "main", &[set("n", 1), set("m", 1)]).await;
+    let fork = async |name: &str, seq: u64| {
+        let from = Position::new(BranchId::main(), Seq(seq));
+        journal.fork(&key, &from, BranchId::new(name).unwrap()).await.unwrap();
+    };
+    let end = journal.open(&key).await.unwrap().branch(&BranchId::main()).unwrap().head.seq.0;
+    fork("middle", end - 1).await;
+    fork("empty", end).await;
+    let run = RunId::new("run_1").unwrap();
+    let ended = RunEnded::new(run.clone(), RunOutcome::Succeeded);
+    write(engine, &key, "middle", &[RunStarted::new(run, "agent").into(), set("n", 99), ended.into()]).await;
+    journal.send(&key, &[set("sent", 1)]).await.unwrap();
+    let title = SessionDescribed { title: Some("second".into()), ..SessionDescribed::default() };
+    journal.describe(&key, title).await.unwrap();
+    lead(engine, &key, "middle").await;
+    key
+}
+
+/// Makes a branch the current one.
+pub async fn lead(engine: &Engine, session: &SessionKey, branch: &str) {
+    let (owner, branch) = (OwnerId::new("me").unwrap(), BranchId::new(branch).unwrap());
+    let store = engine.journal().store();
+    let lease = store.acquire(session, &branch, &owner, Duration::from_secs(1)).await.unwrap();
+    store.release(&lease).await.unwrap();
+}
+
+/// What must be the same in a copy: everything but leases and when branches were made.
+#[derive(Debug, PartialEq)]
+pub struct Whole {
+    header: SessionHeader,
+    current: BranchId,
+    branches: BTreeMap<BranchId, BranchInfo>,
+    frames: BTreeMap<BranchId, (Vec<Frame>, Vec<Frame>)>,
+}
+
+pub async fn whole(engine: &Engine, session: &SessionKey) -> Whole {
+    let store = engine.journal().store();
+    let info = store.open(session).await.unwrap();
+    let (mut branches, mut frames) = (BTreeMap::new(), BTreeMap::new());
+    for branch in info.branches {
+        let read = ReadFrames::all(session.clone(), branch.branch.clone());
+        let base = store.read_all(&read.clone().with_base()).await.unwrap();
+        let history = store.read_all(&read).await.unwrap();
+        let all = |slots: Vec<Slot>| slots.into_iter().map(frame_of).collect::<Vec<_>>();
+        frames.insert(branch.branch.clone(), (all(base), all(history)));
+        let (created_at, updated_at, epoch) = Default::default();
+        branches.insert(branch.branch.clone(), BranchInfo { created_at, updated_at, epoch, lease: None, ..branch });
+    }
+    Whole { header: info.header, current: info.current, branches, frames }
+}
+
+fn frame_of(slot: Slot) -> Frame {
+    match slot {
+        Slot::Whole(frame) => frame,
+        Slot::Damaged(damage) => panic!("{damage:?}"),
+    }
+}

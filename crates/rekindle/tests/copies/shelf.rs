@@ -1,0 +1,79 @@
+//! A place for archives in memory, that stops at any call.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rekindle::operations::ArchivePlace;
+use rekindle::{Error, ErrorKind, Result};
+
+use crate::kit::Stop;
+
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    pub objects: Arc<Mutex<BTreeMap<String, Bytes>>>,
+    stop: Option<(u64, Stop)>,
+    calls: Arc<AtomicU64>,
+}
+
+impl Shelf {
+    pub fn new() -> Self {
+        Self { objects: Arc::default(), stop: None, calls: Arc::default() }
+    }
+
+    /// The same objects, behind calls that stop at one of them and at all that follow.
+    pub fn stopping(&self, at: u64, how: Stop) -> Self {
+        Self { objects: self.objects.clone(), stop: Some((at, how)), calls: Arc::default() }
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.objects.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&mut BTreeMap<String, Bytes>) -> T) -> Result<T> {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst);
+        let stopped = Err(Error::new(ErrorKind::StoreUnavailable, "stopped"));
+        match self.stop {
+            Some((at, Stop::After)) if number == at => {
+                call(&mut self.objects.lock().unwrap());
+                stopped
+            }
+            Some((at, _)) if number >= at => stopped,
+            _ => Ok(call(&mut self.objects.lock().unwrap())),
+        }
+    }
+}
+
+#[async_trait]
+impl ArchivePlace for Shelf {
+    fn shown(&self) -> String {
+        "shelf:".to_owned()
+    }
+
+    async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        self.call(|objects| drop(objects.insert(name.to_owned(), bytes)))
+    }
+
+    async fn put_new(&self, name: &str, bytes: Bytes) -> Result<bool> {
+        self.call(|objects| *objects.entry(name.to_owned()).or_insert_with(|| bytes.clone()) == bytes)
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        self.call(|objects| objects.get(name).cloned())
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.call(|objects| drop(objects.remove(name)))
+    }
+
+    async fn list(&self, folder: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>> {
+        let below = format!("{folder}/");
+        self.call(|objects| {
+            let found = objects.iter().filter(|(name, _)| name.starts_with(&below));
+            let behind = found.filter(|(name, _)| after.is_none_or(|after| name.as_str() > after));
+            behind.take(limit).map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect()
+        })
+    }
+}
