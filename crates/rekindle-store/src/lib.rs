@@ -42,6 +42,7 @@
 //! | `file:./dir` | `FileStore` | `files` |
 //! | `sqlite:./rekindle.db` | `SqliteStore` | `sqlite` |
 //! | `redis://host` | `RedisStore` | `redis` |
+//! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
 
 mod faulty;
 #[cfg(feature = "files")]
@@ -54,6 +55,8 @@ mod metered;
 pub mod objects;
 mod open;
 mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "sqlite")]
@@ -71,6 +74,8 @@ pub use metered::{MeteredStore, Observation, StoreObserver};
 pub use objects::Bucket;
 pub use open::{open, schemes};
 pub use options::StoreOptions;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use redis::RedisStore;
 #[cfg(feature = "sqlite")]

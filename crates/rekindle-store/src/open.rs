@@ -9,8 +9,14 @@ use crate::options::StoreOptions;
 use crate::url::shown_url;
 
 /// The schemes this version knows, with the feature each needs.
-const SCHEMES: &[(&str, &str)] =
-    &[("memory", ""), ("file", "files"), ("sqlite", "sqlite"), ("redis", "redis"), ("rediss", "redis")];
+const SCHEMES: &[(&str, &str)] = &[
+    ("memory", ""),
+    ("file", "files"),
+    ("sqlite", "sqlite"),
+    ("postgres", "postgres"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+];
 
 /// The schemes of the stores in this build.
 ///
@@ -22,15 +28,17 @@ pub fn schemes() -> Vec<&'static str> {
         "files" => cfg!(feature = "files"),
         "sqlite" => cfg!(feature = "sqlite"),
         "redis" => cfg!(feature = "redis"),
+        "postgres" => cfg!(feature = "postgres"),
         _ => feature.is_empty(),
     };
     SCHEMES.iter().filter(|(_, feature)| built(feature)).map(|(name, _)| *name).collect()
 }
 
-/// Opens the store a URL names: `memory:`, `file:./dir`, `sqlite:./rekindle.db` or `redis://host`.
+/// Opens the store a URL names: `memory:`, `file:./dir`, `sqlite:./rekindle.db`,
+/// `postgres://user@host/database` or `redis://host`.
 ///
-/// Everything behind the scheme is the path as it is: nothing is decoded, so no path can be
-/// smuggled in. `file:///abs` and `sqlite:///abs` name absolute paths too.
+/// For files, everything behind the scheme is the path as it is: nothing is decoded, so no path can
+/// be smuggled in. `file:///abs` and `sqlite:///abs` name absolute paths too.
 ///
 /// ```
 /// # fn main() -> rekindle_core::Result<()> {
@@ -43,6 +51,8 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         let hint = format!("write sqlite:{url} for a database file or file:{url} for a directory");
         Error::invalid(format!("`{url}` is not a store URL: it has no scheme")).during("open store").hint(hint)
     })?;
+    // Both are common.
+    let scheme = if scheme == "postgresql" { "postgres" } else { scheme };
     let path = path.strip_prefix("//").unwrap_or(path);
     if scheme != "memory" && (path.is_empty() || path.contains('\0')) {
         return Err(Error::invalid(format!("`{}` names no path", shown_url(url))).during("open store"));
@@ -56,6 +66,8 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         "sqlite" => Ok(Arc::new(crate::sqlite::SqliteStore::open(path, options)?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Arc::new(crate::redis::RedisStore::open(url, options)?)),
+        #[cfg(feature = "postgres")]
+        "postgres" => Ok(Arc::new(crate::postgres::PostgresStore::open(url, options)?)),
         _ => Err(unknown(scheme)),
     }
 }

@@ -1,0 +1,251 @@
+//! Appending. The common case is one statement, which is one trip and one commit: it checks head and
+//! lease, moves the head and adds the frames. Only one that changes nothing makes it look closer.
+//!
+//! Writers of the same branch wait for each other at its row, and the condition is looked at again
+//! when the wait is over; so of two appends behind the same head, the second finds that it moved.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use rekindle_core::{Append, Appended, BranchId, Decided, Error, ErrorKind, Hash, Seq, SessionKey, Slot};
+use tokio_postgres::types::Type;
+
+use super::Scope;
+use super::connection::{Value, now};
+use super::failure::Outcome;
+use super::frames::{self, FrameRows};
+use super::rows::{HeaderColumns, StoredSession, find_session, header, missing, signed};
+
+/// The most branches whose rows are remembered.
+const REMEMBERED: usize = 8_192;
+/// How often to look again when everything moves.
+const ATTEMPTS: usize = 8;
+/// No lease lasts longer, in microseconds; with the time added it still is a number.
+const LONGEST_LEASE: i64 = 1 << 62;
+
+/// The rows of branches that were written lately. What is remembered may be gone, but is never
+/// another branch.
+#[derive(Debug, Default)]
+pub(super) struct BranchCache(Mutex<HashMap<(SessionKey, BranchId), i64>>);
+
+impl BranchCache {
+    fn find(&self, append: &Append) -> Option<i64> {
+        self.with(|known| known.get(&(append.session.clone(), append.branch.clone())).copied())
+    }
+
+    fn remember(&self, append: &Append, id: i64) {
+        self.with(|known| {
+            if known.len() >= REMEMBERED {
+                known.clear();
+            }
+            known.insert((append.session.clone(), append.branch.clone()), id);
+        });
+    }
+
+    fn forget(&self, append: &Append) {
+        self.with(|known| known.remove(&(append.session.clone(), append.branch.clone())));
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut HashMap<(SessionKey, BranchId), i64>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The statements, made once for each store.
+#[derive(Debug)]
+pub(super) struct AppendSql {
+    by_id: String,
+    by_name: String,
+    inbox_by_id: String,
+    inbox_by_name: String,
+}
+
+impl AppendSql {
+    /// The statements for a schema.
+    pub(super) fn new(schema: &str) -> Self {
+        let by_name = format!(
+            "(SELECT b.id FROM {schema}.sessions s JOIN {schema}.branches b ON b.session = s.id
+              WHERE s.namespace = $14 AND s.session = $15 AND b.name = $16)"
+        );
+        Self {
+            by_id: statement(schema, "$1", ""),
+            by_name: statement(schema, &by_name, ""),
+            inbox_by_id: statement(schema, "$1", "$14, $15"),
+            inbox_by_name: statement(schema, &by_name, "$17, $18"),
+        }
+    }
+}
+
+/// The statement for the branch whose row is `id`. With a `channel` and a payload it also wakes the
+/// session's job and tells everybody. The conditions are those of [`Append::decide`] for an append
+/// that is new; those of waking are [`Job::wake`](rekindle_core::queue::Job::wake)'s.
+fn statement(schema: &str, id: &str, channel: &str) -> String {
+    let now = now(13);
+    let (woken, told) = match channel.split_once(", ") {
+        Some((channel, payload)) => (
+            format!(
+                ", woken AS (
+                     UPDATE {schema}.jobs j SET wakes = j.wakes + 1, ready_at = CASE
+                         WHEN j.worker IS NOT NULL AND j.ready_at > {now} THEN j.ready_at
+                         ELSE least(coalesce(j.ready_at, {now}), {now}) END
+                     FROM moved WHERE j.session = moved.session RETURNING j.session)"
+            ),
+            format!(
+                ", pg_notify({channel}, CASE WHEN EXISTS (SELECT FROM woken) THEN 'job ' ELSE 'inbox ' END || {payload})::text"
+            ),
+        ),
+        None => (String::new(), String::new()),
+    };
+    format!(
+        "WITH moved AS (
+             UPDATE {schema}.branches SET head = $2, head_hash = $3, updated_at = {now},
+                 status = coalesce($4, status),
+                 lease_expires = CASE WHEN $5::int8 IS NULL THEN lease_expires ELSE {now} + $5 END
+             WHERE id = {id} AND head = $6 AND head_hash = $7 AND CASE WHEN $8::int8 IS NULL
+                 THEN lease_expires IS NULL OR lease_expires <= {now}
+                 ELSE lease_epoch = $8 AND lease_expires > {now} END
+             RETURNING id, session),
+         added AS (
+             INSERT INTO {schema}.frames (branch, first, last, marks, body)
+             SELECT moved.id, f.first, f.last, f.marks, f.body
+             FROM moved, unnest($9::int8[], $10::int8[], $11::int2[], $12::bytea[]) AS f (first, last, marks, body))
+             {woken}
+         SELECT moved.id {told} FROM moved"
+    )
+}
+
+/// Carries out an append or says why not.
+pub(super) async fn append(scope: &Scope<'_>, append: &Append, rows: &FrameRows) -> Outcome<Appended> {
+    let branches = &scope.store.branches;
+    let described = append.describe.is_some() || append.sealed.is_some();
+    let mut known = branches.find(append);
+    for _ in 0..ATTEMPTS {
+        let moved = match described {
+            true => move_and_describe(scope, append, rows).await?,
+            false => move_head(scope, append, rows, known).await?,
+        };
+        if let Some(id) = moved {
+            branches.remember(append, id);
+            return Ok(Appended { head: append.head() });
+        }
+        if let Some(appended) = explain(scope, append).await? {
+            return Ok(appended);
+        }
+        // It would succeed now: the branch was made again under the same name, or a lease ended.
+        branches.forget(append);
+        known = None;
+    }
+    let message = format!("branch `{}` changes all the time", append.branch);
+    Err(append.error(Error::new(ErrorKind::StoreUnavailable, message)).into())
+}
+
+/// The row of the branch, if its head was moved.
+async fn move_head(scope: &Scope<'_>, append: &Append, rows: &FrameRows, known: Option<i64>) -> Outcome<Option<i64>> {
+    let (head, expected) = (append.head(), append.expected);
+    let (seq, hash) = (signed(head.seq.0), &head.hash.0[..]);
+    let (expected_seq, expected_hash) = (signed(expected.seq.0), &expected.hash.0[..]);
+    let status = append.status.map(|status| status.as_str());
+    let fence = append.fence.map(|epoch| signed(epoch.0));
+    let renew = append.renew.filter(|_| append.fence.is_some());
+    let renew = renew.map(|ttl| i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX).min(LONGEST_LEASE));
+    let bodies = rows.bodies();
+    let mut values: Vec<Value<'_>> = vec![
+        (&known, Type::INT8),
+        (&seq, Type::INT8),
+        (&hash, Type::BYTEA),
+        (&status, Type::TEXT),
+        (&renew, Type::INT8),
+        (&expected_seq, Type::INT8),
+        (&expected_hash, Type::BYTEA),
+        (&fence, Type::INT8),
+        (&rows.first, Type::INT8_ARRAY),
+        (&rows.last, Type::INT8_ARRAY),
+        (&rows.marks, Type::INT2_ARRAY),
+        (&bodies, Type::BYTEA_ARRAY),
+        (&scope.now, Type::INT8),
+    ];
+    let names = [append.session.namespace.as_str(), append.session.id.as_str(), append.branch.as_str()];
+    if known.is_none() {
+        values.extend(names.iter().map(|name| (name as _, Type::TEXT)));
+    }
+    let payload = scope.store.payload(&append.session);
+    let inbox = append.branch.is_inbox();
+    if inbox {
+        values.extend([(&scope.store.channel as _, Type::TEXT), (&payload as _, Type::TEXT)]);
+    }
+    let sql = &scope.store.append_sql;
+    let sql = match (inbox, known.is_some()) {
+        (false, true) => &sql.by_id,
+        (false, false) => &sql.by_name,
+        (true, true) => &sql.inbox_by_id,
+        (true, false) => &sql.inbox_by_name,
+    };
+    let row = scope.connection.query_opt(sql, &values).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// The same, with a change of the header.
+async fn move_and_describe(scope: &Scope<'_>, append: &Append, rows: &FrameRows) -> Outcome<Option<i64>> {
+    scope.connection.begin().await?;
+    let schema = scope.schema;
+    let key = &append.session;
+    // Sessions are locked before their branches, here as everywhere.
+    let sql = format!("SELECT id, header FROM {schema}.sessions WHERE namespace = $1 AND session = $2 FOR UPDATE");
+    let names = [key.namespace.as_str(), key.id.as_str()];
+    let row = scope.connection.query_opt(&sql, &[(&names[0], Type::TEXT), (&names[1], Type::TEXT)]).await?;
+    let moved = move_head(scope, append, rows, None).await?;
+    let (Some(row), Some(branch)) = (row, moved) else {
+        scope.connection.roll_back().await?;
+        return Ok(None);
+    };
+    let (id, bytes): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+    let columns = described(append, bytes)?;
+    let sql = format!("UPDATE {schema}.sessions SET search = $2, tags = $3, labels = $4, header = $5 WHERE id = $1");
+    let values: [Value<'_>; 5] = [
+        (&id, Type::INT8),
+        (&columns.search, Type::BYTEA),
+        (&columns.tags, Type::BYTEA_ARRAY),
+        (&columns.labels, Type::BYTEA_ARRAY),
+        (&columns.header, Type::BYTEA),
+    ];
+    scope.connection.query(&sql, &values).await?;
+    scope.connection.commit().await?;
+    Ok(Some(branch))
+}
+
+fn described(append: &Append, bytes: &[u8]) -> Outcome<HeaderColumns> {
+    let mut header = header(&append.session, bytes).map_err(|detail| append.error(Error::corrupt(detail)))?;
+    if let Some(change) = &append.describe {
+        header.apply(change);
+    }
+    if let Some(sealed) = &append.sealed {
+        header.sealed = Some(sealed.clone());
+    }
+    HeaderColumns::of(&header)
+}
+
+/// Says why the head could not be moved; nothing if nothing stands against it any more.
+async fn explain(scope: &Scope<'_>, append: &Append) -> Outcome<Option<Appended>> {
+    let found = find_session(scope, &append.session).await?;
+    let Some(StoredSession { info, .. }) = found else {
+        return Err(missing(&append.session, "append").into());
+    };
+    let branch = info.branch(&append.branch).map_err(|error| append.error(error))?;
+    let stored = match branch.head.seq >= append.head().seq {
+        true => stored_hash(scope, append, append.head().seq).await?,
+        false => None,
+    };
+    match append.decide(branch, info.observed_at, |_| Ok(stored))? {
+        Decided::Repeated(appended) => Ok(Some(appended)),
+        Decided::Fresh => Ok(None),
+    }
+}
+
+async fn stored_hash(scope: &Scope<'_>, append: &Append, last: Seq) -> Outcome<Option<Hash>> {
+    let slots = frames::ending_at(scope, &append.session, &append.branch, last).await?;
+    // A damaged frame is not the caller's frame.
+    Ok(slots.into_iter().find_map(|slot| match slot {
+        Slot::Whole(frame) if frame.last == last => Some(frame.hash),
+        _ => None,
+    }))
+}

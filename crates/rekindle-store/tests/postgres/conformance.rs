@@ -1,0 +1,9 @@
+//! The suites of the testkit.
+
+use crate::fixture::Shared;
+
+rekindle_testkit::conformance!(postgres, Shared::default);
+rekindle_testkit::conformance!(unprepared, Shared::unprepared, [default Default]);
+rekindle_testkit::queue_conformance!(queue, Shared::default);
+rekindle_testkit::queue_conformance!(queue_unprepared, Shared::unprepared);
+rekindle_testkit::model_test!(model, Shared::default);

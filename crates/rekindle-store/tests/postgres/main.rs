@@ -1,0 +1,12 @@
+//! The PostgreSQL store on real servers: the conformance suites, and what can go wrong with a server.
+#![allow(clippy::unwrap_used)]
+
+mod conformance;
+mod costs;
+mod faults;
+mod fixture;
+mod notices;
+mod opening;
+mod proxy;
+mod races;
+mod tls;
