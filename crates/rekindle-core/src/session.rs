@@ -186,6 +186,8 @@ pub enum DamageKind {
     Unprotected,
     /// The header does not fit its genesis.
     Header,
+    /// They lie elsewhere, and the store was opened without that place.
+    Elsewhere,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
 }

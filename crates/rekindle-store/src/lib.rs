@@ -43,6 +43,7 @@
 //! | `sqlite:./rekindle.db` | `SqliteStore` | `sqlite` |
 //! | `redis://host` | `RedisStore` | `redis` |
 //! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
+//! | `s3://bucket/prefix`, `gs://…`, `az://…`, `objects:./dir` | `ObjectsStore` | `objects` |
 
 mod faulty;
 #[cfg(feature = "files")]
@@ -71,7 +72,7 @@ pub use files::FileStore;
 pub use memory::MemoryStore;
 pub use metered::{MeteredStore, Observation, StoreObserver};
 #[cfg(feature = "objects")]
-pub use objects::Bucket;
+pub use objects::{Bucket, LargeValues, ObjectsStore};
 pub use open::{open, schemes};
 pub use options::StoreOptions;
 #[cfg(feature = "postgres")]

@@ -16,6 +16,10 @@ const SCHEMES: &[(&str, &str)] = &[
     ("postgres", "postgres"),
     ("redis", "redis"),
     ("rediss", "redis"),
+    ("objects", "objects"),
+    ("s3", "objects"),
+    ("gs", "objects"),
+    ("az", "objects"),
 ];
 
 /// The schemes of the stores in this build.
@@ -29,13 +33,15 @@ pub fn schemes() -> Vec<&'static str> {
         "sqlite" => cfg!(feature = "sqlite"),
         "redis" => cfg!(feature = "redis"),
         "postgres" => cfg!(feature = "postgres"),
+        "objects" => cfg!(feature = "objects"),
         _ => feature.is_empty(),
     };
     SCHEMES.iter().filter(|(_, feature)| built(feature)).map(|(name, _)| *name).collect()
 }
 
 /// Opens the store a URL names: `memory:`, `file:./dir`, `sqlite:./rekindle.db`,
-/// `postgres://user@host/database` or `redis://host`.
+/// `postgres://user@host/database`, `redis://host`, `s3://bucket/prefix` (or `gs://`, `az://`) or
+/// `objects:./dir`.
 ///
 /// For files, everything behind the scheme is the path as it is: nothing is decoded, so no path can
 /// be smuggled in. `file:///abs` and `sqlite:///abs` name absolute paths too.
@@ -46,7 +52,14 @@ pub fn schemes() -> Vec<&'static str> {
 /// assert_eq!(store.capabilities().name, "memory");
 /// # Ok(()) }
 /// ```
+///
+/// With the feature `objects`, the setting `large_values` names a bucket for large values of any
+/// store, `large_values_from` from how many bytes on, and `large_values_…` any setting of that bucket.
 pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
+    #[cfg(feature = "objects")]
+    if options.settings.contains_key(crate::objects::LARGE_VALUES) {
+        return crate::objects::open_with_large_values(options, |options| open(url, options));
+    }
     let (scheme, path) = url.split_once(':').ok_or_else(|| {
         let hint = format!("write sqlite:{url} for a database file or file:{url} for a directory");
         Error::invalid(format!("`{url}` is not a store URL: it has no scheme")).during("open store").hint(hint)
@@ -68,6 +81,10 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         "redis" | "rediss" => Ok(Arc::new(crate::redis::RedisStore::open(url, options)?)),
         #[cfg(feature = "postgres")]
         "postgres" => Ok(Arc::new(crate::postgres::PostgresStore::open(url, options)?)),
+        #[cfg(feature = "objects")]
+        scheme if crate::objects::SCHEMES.contains(&scheme) => {
+            Ok(Arc::new(crate::objects::ObjectsStore::open(url, options)?))
+        }
         _ => Err(unknown(scheme)),
     }
 }

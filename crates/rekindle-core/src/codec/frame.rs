@@ -4,7 +4,7 @@
 //! offset size  field
 //!      0    3  magic "RKJ"
 //!      3    1  format version
-//!      4    1  flags: 1 compressed, 2 sealed, 4 keyed chain, 8 base
+//!      4    1  flags: 1 compressed, 2 sealed, 4 keyed chain, 8 base, 16 payload elsewhere
 //!      5    1  marks
 //!      6    1  length of the key id
 //!      7    1  zero
@@ -18,6 +18,10 @@
 //!    116    4  CRC-32 of everything else
 //!    120       key id, then payload
 //! ```
+//!
+//! Of a frame whose payload lies elsewhere, the payload is a reference: the BLAKE3 hash of the real
+//! one, its length in eight bytes, and the place as text. Everything else is as it was, so the chain,
+//! the signature and the encryption fit again once the payload is back.
 
 use std::borrow::Cow;
 
@@ -44,7 +48,11 @@ pub(crate) const SEALED: u8 = 2;
 pub(crate) const KEYED: u8 = 4;
 /// A part of a base rather than of history.
 pub(crate) const BASE: u8 = 8;
-const KNOWN_FLAGS: u8 = COMPRESSED | SEALED | KEYED | BASE;
+/// The payload is only a reference to the real one.
+pub(crate) const ELSEWHERE: u8 = 16;
+const KNOWN_FLAGS: u8 = COMPRESSED | SEALED | KEYED | BASE | ELSEWHERE;
+/// The hash and the length at the beginning of a reference.
+const REFERENCE: usize = 40;
 
 /// A batch of records as a store keeps it: what the store must know in clear, and the payload,
 /// which is none of its business.
@@ -67,6 +75,17 @@ pub struct Frame {
     pub(crate) flags: u8,
     pub(crate) key: String,
     pub(crate) payload: Bytes,
+}
+
+/// Where the payload of a frame lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elsewhere<'a> {
+    /// Its BLAKE3 hash.
+    pub hash: Hash,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The place, as [`Frame::detach`] was told.
+    pub place: &'a str,
 }
 
 /// Why bytes are not a frame.
@@ -104,6 +123,63 @@ impl Frame {
     /// The id of the key it was written with, or nothing.
     pub fn key_id(&self) -> &str {
         &self.key
+    }
+
+    /// The payload as it is kept: compressed and encrypted, or a reference.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// Where the payload lies, if not here.
+    pub fn elsewhere(&self) -> Option<Elsewhere<'_>> {
+        let reference = Some(&self.payload).filter(|_| self.flags & ELSEWHERE != 0)?;
+        let (fixed, place) = reference.split_at_checked(REFERENCE)?;
+        let (hash, len) = fixed.split_at(32);
+        Some(Elsewhere {
+            hash: Hash::from_slice(hash)?,
+            len: u64::from_le_bytes(len.try_into().ok()?),
+            place: std::str::from_utf8(place).ok()?,
+        })
+    }
+
+    /// The same frame with a reference in place of its payload; `place` says where that is put, for
+    /// whoever brings it back and for people. One that is detached already stays as it is.
+    ///
+    /// ```
+    /// # use rekindle_core::codec::{Codec, Frame, Place, Stamp};
+    /// # use rekindle_core::{BranchId, Head, SessionId, SessionKey, Timestamp};
+    /// # let session: SessionKey = SessionId::new("a")?.into();
+    /// # let place = Place { session: &session, branch: &BranchId::main() };
+    /// # let stamp = Stamp { after: Head::default(), at: Timestamp(1), nonce: [0; 16] };
+    /// # let record: rekindle_core::Record = rekindle_core::Json::parse(r#"{"edit":{"author":"a","reason":""}}"#)?.decode()?;
+    /// # let frame = Codec::new().encode(place, stamp, &[record])?;
+    /// let small = frame.detach("s3://bucket/value");
+    /// assert_eq!(small.elsewhere().map(|elsewhere| elsewhere.place), Some("s3://bucket/value"));
+    /// assert_eq!(small.attach(frame.payload().clone()).unwrap(), frame);
+    /// # Ok::<(), rekindle_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn detach(&self, place: &str) -> Self {
+        if self.flags & ELSEWHERE != 0 {
+            return self.clone();
+        }
+        let mut reference = BytesMut::with_capacity(REFERENCE + place.len());
+        reference.put_slice(&Hash::of(&self.payload).0);
+        reference.put_u64_le(self.payload.len() as u64);
+        reference.put_slice(place.as_bytes());
+        Self { flags: self.flags | ELSEWHERE, payload: reference.freeze(), ..self.clone() }
+    }
+
+    /// The frame as it was before [`Frame::detach`]; an error unless `payload` is the one that was
+    /// detached.
+    pub fn attach(&self, payload: Bytes) -> Result<Self, FrameError> {
+        let Some(elsewhere) = self.elsewhere() else {
+            return Err(FrameError::new(DamageKind::Format, "its payload is not elsewhere"));
+        };
+        if elsewhere.len != payload.len() as u64 || elsewhere.hash != Hash::of(&payload) {
+            return Err(FrameError::new(DamageKind::Checksum, "what lies elsewhere is not its payload"));
+        }
+        Ok(Self { flags: self.flags & !ELSEWHERE, payload, ..self.clone() })
     }
 
     /// How many bytes [`Frame::to_bytes`] gives.
@@ -191,7 +267,11 @@ impl Frame {
             return Err(format("its fields contradict each other"));
         }
         let key = String::from_utf8(bytes.split_to(key_len).to_vec()).map_err(|_| format("its key id is not text"))?;
-        Ok(Self { first, last, at, nonce, prev, hash, marks, flags, key, payload: bytes })
+        let frame = Self { first, last, at, nonce, prev, hash, marks, flags, key, payload: bytes };
+        match flags & ELSEWHERE != 0 && frame.elsewhere().is_none() {
+            true => Err(format("its reference cannot be read")),
+            false => Ok(frame),
+        }
     }
 }
 
@@ -231,6 +311,21 @@ mod tests {
             assert_eq!(bytes.len(), frame.stored_len());
             assert_eq!(Frame::from_bytes(bytes).unwrap(), frame);
         }
+    }
+
+    #[test]
+    fn a_payload_can_lie_elsewhere() {
+        let frame = example();
+        let small = frame.detach("somewhere");
+        assert_eq!(small.detach("nowhere"), small);
+        let small = Frame::from_bytes(small.to_bytes()).unwrap();
+        let elsewhere = small.elsewhere().unwrap();
+        assert_eq!((elsewhere.len, elsewhere.place), (frame.payload.len() as u64, "somewhere"));
+        assert_eq!(small.attach(frame.payload.clone()).unwrap(), frame);
+        assert_eq!(small.attach(Bytes::from_static(b"other")).unwrap_err().kind, DamageKind::Checksum);
+        assert_eq!(frame.attach(frame.payload.clone()).unwrap_err().kind, DamageKind::Format);
+        let short = Frame { payload: Bytes::from_static(b"short"), ..small };
+        assert_eq!(Frame::from_bytes(short.to_bytes()).unwrap_err().kind, DamageKind::Format);
     }
 
     #[test]

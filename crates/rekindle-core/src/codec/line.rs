@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::frame::{BASE, COMPRESSED, FORMAT_VERSION, Frame, FrameError, KEYED, SEALED};
+use super::frame::{BASE, COMPRESSED, ELSEWHERE, FORMAT_VERSION, Frame, FrameError, KEYED, SEALED};
 use super::keys::MAX_KEY_ID;
 use crate::position::{Hash, Seq};
 use crate::record::{Marks, is_default};
@@ -56,6 +56,9 @@ struct Line<'a, S> {
     /// Base64 of the ciphertext of zstd.
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
     sealed_zstd: Option<Cow<'a, str>>,
+    /// Base64 of a reference to any of these, behind the digit of its form.
+    #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
+    elsewhere: Option<Cow<'a, str>>,
 }
 
 fn none<S>() -> Option<S> {
@@ -66,7 +69,7 @@ impl Frame {
     /// The frame as one line with its newline; `store` stands in the field of that name.
     pub fn to_line<S: Serialize>(&self, store: Option<S>) -> Result<Vec<u8>, FrameError> {
         let encoded = || Some(Cow::Owned(STANDARD.encode(&self.payload)));
-        let form = self.flags & (COMPRESSED | SEALED);
+        let form = self.flags & (COMPRESSED | SEALED | ELSEWHERE);
         let text = std::str::from_utf8(&self.payload).ok().filter(|_| form == 0);
         let records = text.and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
         if form == 0 && (records.is_none() || memchr::memchr2(b'\n', b'\r', &self.payload).is_some()) {
@@ -89,6 +92,8 @@ impl Frame {
             zstd: (form == COMPRESSED).then(encoded).flatten(),
             sealed: (form == SEALED).then(encoded).flatten(),
             sealed_zstd: (form == SEALED | COMPRESSED).then(encoded).flatten(),
+            elsewhere: (form & ELSEWHERE != 0)
+                .then(|| Cow::Owned(format!("{}{}", form & !ELSEWHERE, STANDARD.encode(&self.payload)))),
         };
         let mut out = Vec::with_capacity(PREFIX + 400 + self.payload.len() * 4 / 3);
         out.extend_from_slice(&[b' '; PREFIX - 1]);
@@ -115,11 +120,16 @@ impl Frame {
         }
         let line: Line<'_, S> = serde_json::from_slice(&text).map_err(|_| format("is not a frame"))?;
         let decode = |text: &str| STANDARD.decode(text).map(Bytes::from).map_err(|_| format("is not base64"));
-        let (form, payload) = match (&line.records, &line.zstd, &line.sealed, &line.sealed_zstd) {
-            (Some(records), None, None, None) => (0, Bytes::copy_from_slice(records.get().as_bytes())),
-            (None, Some(text), None, None) => (COMPRESSED, decode(text)?),
-            (None, None, Some(text), None) => (SEALED, decode(text)?),
-            (None, None, None, Some(text)) => (SEALED | COMPRESSED, decode(text)?),
+        let (form, payload) = match (&line.records, &line.zstd, &line.sealed, &line.sealed_zstd, &line.elsewhere) {
+            (Some(records), None, None, None, None) => (0, Bytes::copy_from_slice(records.get().as_bytes())),
+            (None, Some(text), None, None, None) => (COMPRESSED, decode(text)?),
+            (None, None, Some(text), None, None) => (SEALED, decode(text)?),
+            (None, None, None, Some(text), None) => (SEALED | COMPRESSED, decode(text)?),
+            (None, None, None, None, Some(text)) => {
+                let (digit, text) = text.split_at_checked(1).ok_or_else(|| format("has an empty reference"))?;
+                let form = digit.parse().ok().filter(|form| form & !(COMPRESSED | SEALED) == 0);
+                (form.ok_or_else(|| format("has a reference of no known form"))? | ELSEWHERE, decode(text)?)
+            }
             _ => return Err(format("has no payload, or more than one")),
         };
         if line.first > line.last || line.first == Seq::ZERO || line.last > Seq::MAX || line.key.len() > MAX_KEY_ID {
@@ -139,6 +149,9 @@ impl Frame {
             key: line.key.into_owned(),
             payload,
         };
+        if form & ELSEWHERE != 0 && frame.elsewhere().is_none() {
+            return Err(format("its reference cannot be read"));
+        }
         Ok((frame, line.store))
     }
 }
@@ -207,7 +220,10 @@ mod tests {
             let line = frame.to_line(Some(7u8)).unwrap();
             assert!(serde_json::from_slice::<serde_json::Value>(&line).unwrap().is_object());
             let (read, store) = Frame::from_line::<u8>(line.strip_suffix(b"\n").unwrap()).unwrap();
-            assert_eq!((read, store), (frame, Some(7)));
+            assert_eq!((read, store), (frame.clone(), Some(7)));
+            let small = frame.detach("there");
+            let line = small.to_line(None::<()>).unwrap();
+            assert_eq!(Frame::from_line::<()>(line.strip_suffix(b"\n").unwrap()).unwrap().0, small);
         }
     }
 

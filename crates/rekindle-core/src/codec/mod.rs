@@ -25,7 +25,7 @@ use std::io::Read as _;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use frame::{FORMAT_VERSION, Frame, FrameError};
+pub use frame::{Elsewhere, FORMAT_VERSION, Frame, FrameError};
 pub use keys::KeyRing;
 pub use limits::Limits;
 pub use line::{object_from_line, object_to_line};
@@ -519,6 +519,10 @@ impl Codec {
 
     /// The plain payload of a frame.
     fn open_payload<'a>(&self, place: Place<'_>, frame: &'a Frame) -> Result<Cow<'a, [u8]>, FrameError> {
+        if let Some(elsewhere) = frame.elsewhere() {
+            let detail = format!("its content lies in {}", elsewhere.place);
+            return Err(FrameError::new(DamageKind::Elsewhere, detail));
+        }
         let ring = self.protection.ring();
         if ring.is_some() && !frame.is_keyed() && !self.accepts_unprotected {
             let detail = "was written without a key, and this codec demands one";
@@ -592,13 +596,19 @@ impl Damage {
                 let key = self.detail.split('`').nth(1).unwrap_or_default().to_owned();
                 ErrorKind::KeyMissing { key }
             }
+            DamageKind::Elsewhere => ErrorKind::Unsupported,
             _ => ErrorKind::Corrupt,
         };
         let span = match self.first == self.last {
             true => format!("record {}", self.first),
             false => format!("records {} to {}", self.first, self.last),
         };
-        Error::new(kind, format!("{span} of branch `{}`: {}", self.branch, self.detail)).on(session).at(self.position())
+        let error = Error::new(kind, format!("{span} of branch `{}`: {}", self.branch, self.detail));
+        let error = error.on(session).at(self.position());
+        match self.kind {
+            DamageKind::Elsewhere => error.hint("open the store with the bucket of its large values"),
+            _ => error,
+        }
     }
 }
 

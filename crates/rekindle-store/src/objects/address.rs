@@ -137,7 +137,7 @@ const STANDING: &[(&str, &str)] = &[
     ("connect_timeout", "5 seconds"),
     ("timeout", "60 seconds"),
     ("proxy_url", "http://127.0.0.1:1"),
-    ("proxy_excludes", "*"),
+    ("proxy_excludes", "*,0.0.0.0/0,::/0"),
 ];
 
 fn retries() -> RetryConfig {

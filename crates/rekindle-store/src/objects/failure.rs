@@ -23,12 +23,12 @@ fn meaning(error: &ServiceError) -> (ErrorKind, &'static str, Option<&'static st
     if is_full(error) {
         return (ErrorKind::PersistFailed, "the disk is full", None);
     }
+    if no_bucket(error) {
+        let hint = "create the bucket, and check its name, the region and the endpoint";
+        return (ErrorKind::NotFound, "there is no such bucket", Some(hint));
+    }
     match error {
-        ServiceError::NotFound { .. } => (
-            ErrorKind::NotFound,
-            "there is no such bucket or object",
-            Some("create the bucket, and check its name, the region and the endpoint"),
-        ),
+        ServiceError::NotFound { .. } => (ErrorKind::NotFound, "there is no such object or bucket", None),
         ServiceError::PermissionDenied { .. } | ServiceError::Unauthenticated { .. } => (
             ErrorKind::Invalid,
             "the object service refuses access",
@@ -58,12 +58,10 @@ fn is_full(error: &ServiceError) -> bool {
     false
 }
 
-/// Whether it is the bucket that is missing rather than an object in it.
+/// Whether it is the bucket that is missing rather than an object in it: services say so only in words.
 pub(super) fn no_bucket(error: &ServiceError) -> bool {
-    matches!(error, ServiceError::NotFound { .. }) && {
-        let text = error.to_string();
-        ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|word| text.contains(word))
-    }
+    let text = error.to_string();
+    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|word| text.contains(word))
 }
 
 /// A service's own words, without the queries of addresses: one may hold a signature.

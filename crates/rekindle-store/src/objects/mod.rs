@@ -1,11 +1,30 @@
 //! Object storage: a bucket, a store whose sessions are objects in it, and large values of other
-//! stores.
+//! stores. `docs/design/0008-object-storage.md` argues why the store is safe at every crash.
 
 mod address;
 mod backend;
 mod bucket;
+mod cache;
+mod change;
+mod clock;
+mod commit;
+mod compact;
+mod envelope;
 mod failure;
+mod large_values;
+mod layout;
+mod list;
+mod load;
+mod operations;
+mod read;
 mod remote;
+mod segment;
+mod state;
+mod store;
 
+pub(crate) use address::SCHEMES;
 pub use backend::{Listed, Objects, Put, Stat, Write};
 pub use bucket::Bucket;
+pub use large_values::LargeValues;
+pub(crate) use large_values::{LARGE_VALUES, open_with_large_values};
+pub use store::ObjectsStore;

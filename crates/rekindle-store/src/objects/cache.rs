@@ -1,0 +1,62 @@
+//! A map that forgets what was not used for longest.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+
+#[derive(Debug)]
+pub(super) struct Cache<K, V> {
+    capacity: usize,
+    held: Mutex<Held<K, V>>,
+}
+
+#[derive(Debug)]
+struct Held<K, V> {
+    uses: u64,
+    values: HashMap<K, (u64, V)>,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, held: Mutex::new(Held { uses: 0, values: HashMap::new() }) }
+    }
+
+    /// The value under `key`, made if there is none.
+    pub(super) fn get_or_make(&self, key: &K, make: impl FnOnce() -> V) -> V {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.uses += 1;
+        let now = held.uses;
+        if let Some((used, value)) = held.values.get_mut(key) {
+            *used = now;
+            return value.clone();
+        }
+        if held.values.len() >= self.capacity {
+            let oldest = held.values.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            oldest.and_then(|key| held.values.remove(&key));
+        }
+        let value = make();
+        held.values.insert(key.clone(), (now, value.clone()));
+        value
+    }
+
+    pub(super) fn forget(&self, key: &K) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).values.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cache;
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let cache = Cache::new(2);
+        cache.get_or_make(&"a", || 1);
+        cache.get_or_make(&"b", || 2);
+        cache.get_or_make(&"a", || 9);
+        cache.get_or_make(&"c", || 3);
+        assert_eq!((cache.get_or_make(&"a", || 9), cache.get_or_make(&"b", || 8)), (1, 8));
+        cache.forget(&"a");
+        assert_eq!(cache.get_or_make(&"a", || 7), 7);
+    }
+}

@@ -1,0 +1,14 @@
+//! The conformance suite and the model test.
+
+#[cfg(feature = "sqlite")]
+use crate::fixtures::Sqlite;
+use crate::fixtures::{Cloud, Directory, Large, Memory};
+
+rekindle_testkit::conformance!(directory, Directory::default);
+rekindle_testkit::conformance!(s3, Cloud::default);
+rekindle_testkit::conformance!(large_in_memory, Large::<Memory>::default);
+#[cfg(feature = "sqlite")]
+rekindle_testkit::conformance!(large_in_sqlite, Large::<Sqlite>::default, [default Default, encrypted Encrypted]);
+rekindle_testkit::model_test!(model_directory, Directory::default);
+rekindle_testkit::model_test!(model_s3, Cloud::default);
+rekindle_testkit::model_test!(model_large_in_memory, Large::<Memory>::default, Encrypted);

@@ -1,0 +1,17 @@
+//! Object storage: the store, the bucket and large values, over a directory, over an S3 that fails
+//! on purpose, and over objects that stop at every request.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod buckets;
+mod clock;
+mod conformance;
+mod costs;
+mod crash;
+mod damage;
+mod fixtures;
+mod large_values;
+mod moto;
+mod races;
+#[path = "../files/script.rs"]
+mod script;
+mod simulated;
