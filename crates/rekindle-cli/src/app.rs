@@ -18,11 +18,11 @@ use crate::ui::{Ui, style};
 use crate::words::next;
 
 /// What every command works with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct App {
     pub ui: Ui,
     pub global: Global,
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
 }
 
 /// Whether a command needs a store that is there.
@@ -37,7 +37,7 @@ pub enum Access {
 /// Runs a command.
 pub fn start(cli: Cli, ui: Ui) -> Outcome {
     let settings = Settings::load(&cli.global)?;
-    let app = App { ui, global: cli.global, settings };
+    let app = App { ui, global: cli.global, settings: Arc::new(settings) };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -102,6 +102,16 @@ commands! {
     Run => run;
     /// Goes on with a session after a crash, a pause, a failure or an answer
     Resume => resume;
+    /// Has workers run a file, or go on with a session
+    Enqueue => enqueue;
+    /// Takes the job of a session out of its queue
+    Dequeue => dequeue;
+    /// Runs what is in the queues, until it is told to stop
+    Worker => worker;
+    /// Lists the workers that live
+    Workers => workers;
+    /// Says what is in the queues, and lists jobs
+    Queues => queues;
     /// Finds, shows and removes sessions
     #[command(visible_alias = "ls")]
     Sessions => sessions;

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use rekindle::graph::GraphInput;
+use rekindle::worker;
 use rekindle::{
-    Agent, Error, Executor, Graph, Message, Plan, PlanInput, Result, ResumeOptions, RunHandle, RunOptions, SecretRef,
-    Session,
+    Agent, Error, Executor, Graph, Json, Message, Plan, PlanInput, Result, ResumeOptions, RunHandle, RunOptions,
+    SecretRef, Session,
 };
 use rekindle_tools::McpServer;
 use serde_json::{Map, Value};
@@ -197,6 +198,27 @@ impl Built {
             }
         }
         Ok(options)
+    }
+}
+
+/// What workers run. An input is what [`Definition::job_input`](crate::Definition::job_input) makes.
+#[rekindle::async_trait]
+impl worker::Work for Built {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
+        let options = self.with_secrets(session, options).await?;
+        match &self.0.work {
+            Work::Agent(agent) => worker::Work::start(agent, session, input, options).await,
+            Work::Plan(plan) => worker::Work::start(plan, session, input, options).await,
+            Work::Graph(graph) => worker::Work::start(graph, session, input, options).await,
+        }
+    }
+
+    async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        self.resume(session, options).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rekindle_core::codec::Codec;
 use rekindle_core::{
-    Journal, MessageId, Namespace, OwnerId, Result, SessionHeader, SessionId, SessionInfo, SessionKey, Store,
+    Clock, Journal, MessageId, Namespace, OwnerId, Result, SessionHeader, SessionId, SessionInfo, SessionKey, Store,
 };
 use rekindle_store::{StoreOptions, SystemClock, system_ids};
 
@@ -47,7 +47,8 @@ struct Shared {
     owner: String,
     has_died: fn(&OwnerId) -> bool,
     checkpoint_config: Option<CheckpointConfig>,
-    live: Mutex<HashMap<SessionKey, Weak<Live>>>,
+    /// One for every engine made of this one: they share what runs.
+    live: Arc<Mutex<HashMap<SessionKey, Weak<Live>>>>,
 }
 
 impl Engine {
@@ -77,7 +78,7 @@ impl Engine {
             owner: String::new(),
             has_died: |_| false,
             checkpoint_config: None,
-            live: Mutex::default(),
+            live: Arc::default(),
         };
         Self { shared: Arc::new(shared), namespace: Namespace::default() }
     }
@@ -113,6 +114,12 @@ impl Engine {
     #[must_use]
     pub fn with_dead_owners(self, has_died: fn(&OwnerId) -> bool) -> Self {
         self.change(|shared| shared.has_died = has_died)
+    }
+
+    /// Another clock than the journal's own, for what records say and for what is due.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.change(|shared| shared.journal = shared.journal.clone().with_clock(clock))
     }
 
     /// When graphs make checkpoints here, whatever they say themselves.
@@ -187,7 +194,7 @@ impl Engine {
             owner: shared.owner.clone(),
             has_died: shared.has_died,
             checkpoint_config: shared.checkpoint_config.clone(),
-            live: Mutex::default(),
+            live: Arc::clone(&shared.live),
         };
         change(&mut copy);
         Self { shared: Arc::new(copy), namespace: self.namespace }

@@ -29,6 +29,7 @@
 //! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement.
 //! * [`RunOptions`], [`ResumeOptions`], [`RunHandle`], [`Events`]: how a run behaves, is resumed, held and watched.
 //! * [`operations`]: everything people can do to sessions; front ends call it.
+//! * [`worker`]: processes that share a store and run what is in its queues.
 //! * [`importer`]: sessions that other programs stored.
 //! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
 
@@ -48,6 +49,7 @@ mod secret;
 mod session;
 pub mod tool;
 pub mod wait;
+pub mod worker;
 
 pub use async_trait::async_trait;
 pub use driver::{

@@ -28,7 +28,9 @@ pub struct Group {
 
 /// What a child process of this program does, if the flag is one of a child.
 pub fn as_child(flag: &str, directory: &Path) -> Option<Result<()>> {
-    engine::as_child(flag, directory).or_else(|| executors::as_child(flag, directory))
+    engine::as_child(flag, directory)
+        .or_else(|| executors::as_child(flag, directory))
+        .or_else(|| shared_stores::as_child(flag, directory))
 }
 
 /// Runs this program as a child, and gives the numbers it prints.

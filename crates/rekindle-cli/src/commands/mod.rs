@@ -10,10 +10,12 @@ pub mod completions;
 pub mod config;
 pub mod copy;
 pub mod demo;
+pub mod dequeue;
 pub mod diff;
 pub mod doctor;
 mod each;
 pub mod edit;
+pub mod enqueue;
 pub mod explain;
 pub mod export;
 pub mod fork;
@@ -24,6 +26,7 @@ pub mod log;
 pub mod man;
 pub mod pause;
 pub mod prune;
+pub mod queues;
 pub mod replay;
 pub mod resume;
 pub mod run;
@@ -35,6 +38,8 @@ pub mod signal;
 pub mod verify;
 pub mod version;
 pub mod waits;
+pub mod worker;
+pub mod workers;
 
 /// What was done, and the command line to go on with.
 #[derive(Debug, serde::Serialize)]

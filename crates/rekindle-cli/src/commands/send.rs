@@ -75,7 +75,7 @@ impl Arguments {
                 let owner = owner::named(owner.owner.as_str());
                 app.ui.remark(format!("{owner} runs it and takes the message over"))
             }
-            _ => next::tell(app, &next::resume(app, &session)),
+            _ => next::go_on(app, &engine, &session).await,
         }
         Ok(Exit::Ok)
     }

@@ -36,7 +36,7 @@ impl Arguments {
             None => Json::null(),
         };
         let answered = operations::signal(&engine, &session, &self.name, value, &app.author()).await?;
-        answer::tell(app, &session, &answered, "signalled", false)?;
+        answer::tell(app, &engine, &session, &answered, "signalled", false).await?;
         Ok(Exit::Ok)
     }
 }

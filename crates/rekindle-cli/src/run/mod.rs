@@ -8,16 +8,16 @@ mod signals;
 mod view;
 
 pub use calls::Calls;
-pub use definition::{Remembered, built, load};
+pub use definition::{DEFINITION, Remembered, built, load};
 pub use options::{BuildArguments, RunArguments, assigned};
 pub use report::tell;
+pub use signals::Signals;
 
 use std::time::Duration;
 
 use rekindle::{Result, RunHandle, RunReport};
 
 use crate::app::App;
-use signals::Signals;
 use view::View;
 
 /// How often what is under way is drawn again.

@@ -25,6 +25,35 @@ pub fn short(at: Timestamp) -> String {
     at.to_string().replacen('T', " ", 1).chars().take(19).collect()
 }
 
+/// A point in time as people write it, in UTC: `2026-11-15`, `2026-11-15T18:00`, `2026-11-15 18:00:30Z`.
+pub fn parse(text: &str) -> Result<Timestamp, String> {
+    read(text).ok_or_else(|| format!("`{text}` is no time; write for example 2026-11-15T18:00, in UTC"))
+}
+
+fn read(text: &str) -> Option<Timestamp> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+    let date: Vec<u64> = date.split('-').map(number).collect::<Option<_>>()?;
+    let clock: Vec<u64> = clock.split(':').map(number).collect::<Option<_>>()?;
+    let (&[year @ 1970..=9999, month @ 1..=12, day @ 1..=31], &[hour @ 0..=23, minute @ 0..=59, ref second @ ..]) =
+        (date.as_slice(), clock.as_slice())
+    else {
+        return None;
+    };
+    let second = match second {
+        [] => 0,
+        [second @ 0..=59] => *second,
+        _ => return None,
+    };
+    // Years that begin in March end with the day that is not always there.
+    let (from_march, year) = if month > 2 { (month - 3, year) } else { (month + 9, year - 1) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * from_march + 2) / 5 + day - 1;
+    let at = Timestamp(((days - 719_468) * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000_000);
+    // A day that is not there, such as 30 February, would be another one.
+    short(at).starts_with(&format!("{:04}-{month:02}-{day:02}", date[0])).then_some(at)
+}
+
 /// `1.2s`, `35ms`, `2m 05s`.
 pub fn span(duration: Duration) -> String {
     let millis = duration.as_millis();
@@ -85,6 +114,29 @@ mod tests {
         assert_eq!([cost(0), cost(4_200), cost(1_500_000)], ["$0", "$0.0042", "$1.50"]);
         assert_eq!([bytes(12), bytes(1_400), bytes(2_500_000)], ["12 B", "1.4 kB", "2.5 MB"]);
         assert_eq!([span(Duration::from_millis(35)), span(Duration::from_secs(125))], ["35ms", "2m 05s"]);
+    }
+
+    #[test]
+    fn times_are_read() {
+        let check = |text: &str, expected: &str| assert_eq!(short(parse(text).unwrap()), expected);
+        check("2026-11-15T11:00", "2026-11-15 11:00:00");
+        check("2026-11-15 11:00:07Z", "2026-11-15 11:00:07");
+        check("2028-02-29", "2028-02-29 00:00:00");
+        check("1970-01-01", "1970-01-01 00:00:00");
+        check("2100-03-01", "2100-03-01 00:00:00");
+        for wrong in [
+            "",
+            "tomorrow",
+            "2026-02-30",
+            "2026-13-01",
+            "2026-11-15T24:00",
+            "26-1-1",
+            "2026-11-15T+1:00",
+            "1969-12-31",
+            "2026-11-15T1:2:3:4",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

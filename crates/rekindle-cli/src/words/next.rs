@@ -1,9 +1,10 @@
 //! The lines to run next, as they would be typed: quoted for a shell, with the store and the
 //! namespace if those were said too.
 
-use rekindle::operations::{EffectView, WaitView};
+use rekindle::operations::{self, EffectView, WaitView};
+use rekindle::queue::Job;
 use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind, WaitOpened};
-use rekindle::{Error, ErrorKind, SessionKey};
+use rekindle::{Engine, Error, ErrorKind, SessionKey};
 use rekindle_store::shown_url;
 use serde_json::{Value, json};
 
@@ -51,6 +52,33 @@ pub fn tell(app: &App, line: &str) {
 /// The line that goes on with a session.
 pub fn resume(app: &App, session: &SessionKey) -> String {
     line(app, ["resume", session.id.as_str()])
+}
+
+/// Says who goes on with a session: a worker if it, or a session that started it, has a job; otherwise
+/// whoever runs the line this says.
+pub async fn go_on(app: &App, engine: &Engine, session: &SessionKey) {
+    match worker_of(engine, session).await {
+        Some(job) => {
+            let queue = crate::ui::printable(job.queue.as_str());
+            app.ui.remark(format!("a worker of the queue {queue} goes on with it"));
+        }
+        None => tell(app, &resume(app, session)),
+    }
+}
+
+/// How far up the sessions that started a session are looked for.
+const GENERATIONS: usize = 16;
+
+/// The job with which a worker goes on with a session.
+async fn worker_of(engine: &Engine, session: &SessionKey) -> Option<Job> {
+    let mut at = session.clone();
+    for _ in 0..GENERATIONS {
+        if let Some(view) = operations::job(engine, &at).await.ok()? {
+            return Some(view.job);
+        }
+        at = engine.journal().open(&at).await.ok()?.header.parent?;
+    }
+    None
 }
 
 /// An error of a run with the lines that help, where the engine can only name what to do.

@@ -26,3 +26,4 @@ mod support;
 mod tell;
 mod terminal;
 mod tidying;
+mod workers;

@@ -82,6 +82,13 @@ impl Journal {
         Self { store, codec: Arc::new(codec), clock, ids: Arc::new(ids) }
     }
 
+    /// The same over another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// The store behind it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store

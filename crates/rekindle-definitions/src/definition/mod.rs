@@ -191,6 +191,12 @@ impl Definition {
         inputs::inputs(&self.0.body)
     }
 
+    /// What a job is given so that a worker runs this with `input`; an error if a run could not begin
+    /// with it. Starts nothing, and needs neither models nor secrets.
+    pub fn job_input(&self, input: crate::RunInput) -> rekindle::Result<rekindle::operations::JobInput> {
+        inputs::job_input(&self.0.body, input)
+    }
+
     /// Every file that was read, its own first.
     pub fn files(&self) -> Vec<PathBuf> {
         self.0.files.clone()

@@ -17,6 +17,7 @@ use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, re
 use crate::engine::Engine;
 use crate::message::Message;
 use crate::wait::check_answer;
+use serde::{Deserialize, Serialize};
 
 /// How many batches of the inbox are read at once.
 const PAGE: usize = 256;
@@ -32,6 +33,65 @@ impl Inbox {
     pub const STEER: &'static str = "inbox/steer";
     /// Messages for the next turn.
     pub const QUEUE: &'static str = "inbox/queue";
+    /// Inputs for runs of plans, graphs and flows.
+    pub const INPUT: &'static str = "inbox/input";
+}
+
+/// The register that says with how many inputs of the inbox runs have begun.
+pub(crate) const INPUTS: &str = "inbox/inputs";
+/// The field that marks a message as the input of a run.
+const MARK: &str = "input";
+
+/// An input as it is kept once it was taken over.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptInput {
+    message: MessageId,
+    input: Json,
+}
+
+/// An input of the inbox with which no run has begun.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NextInput {
+    /// Which it is, from 1.
+    pub(crate) number: u64,
+    pub(crate) input: Json,
+}
+
+/// A message that is the input of a run.
+pub(crate) fn marked_input(mut message: InboxMessage) -> InboxMessage {
+    message.extra.insert(MARK.into(), true.into());
+    message
+}
+
+/// Whether a message is the input of a run.
+pub(crate) fn is_input(message: &InboxMessage) -> bool {
+    message.extra.get(MARK) == Some(&serde_json::Value::Bool(true))
+}
+
+/// With how many inputs runs have begun.
+pub(crate) fn inputs_begun(state: &State) -> Result<u64> {
+    Ok(state.register(INPUTS).map(Json::decode).transpose()?.unwrap_or_default())
+}
+
+/// The first input with which no run has begun, taken over or not.
+pub(crate) fn next_input(state: &State, unread: &[Received]) -> Result<Option<NextInput>> {
+    let begun = inputs_begun(state)?;
+    let number = begun + 1;
+    let index = usize::try_from(begun).unwrap_or(usize::MAX);
+    if let Some(item) = state.log(&LogName::new(Inbox::INPUT)?).get(index) {
+        return Ok(Some(NextInput { number, input: item.decode::<KeptInput>()?.input }));
+    }
+    let known = known_messages(state)?;
+    let unread = unread.iter().find_map(|entry| match &entry.record {
+        Record::InboxMessage(message) if is_input(message) && !known.contains(&message.message) => Some(message),
+        _ => None,
+    });
+    Ok(unread.map(|message| NextInput { number, input: message.content.clone() }))
+}
+
+/// Whether a message for a turn of its own is among the entries.
+pub(crate) fn holds_message(state: &State, entries: &[Received]) -> Result<bool> {
+    has_message(state, entries)
 }
 
 impl Driver {
@@ -268,7 +328,7 @@ fn taken_over(
 pub(super) fn has_message(state: &State, entries: &[Received]) -> Result<bool> {
     let known = known_messages(state)?;
     Ok(entries.iter().any(|entry| match &entry.record {
-        Record::InboxMessage(message) => !known.contains(&message.message),
+        Record::InboxMessage(message) => !is_input(message) && !known.contains(&message.message),
         _ => false,
     }))
 }
@@ -280,12 +340,19 @@ fn known_messages(state: &State) -> Result<HashSet<MessageId>> {
         let items = state.log(&LogName::new(log)?).iter();
         known.extend(items.filter_map(|item| Message::from_json(item).ok()?.id));
     }
+    let inputs = state.log(&LogName::new(Inbox::INPUT)?).iter();
+    known.extend(inputs.filter_map(|item| Some(item.decode::<KeptInput>().ok()?.message)));
     Ok(known)
 }
 
 /// The record that takes a message over. One that is too large is replaced by word of it: it must
 /// not stop the session for ever.
 fn message_record(message: &InboxMessage, limits: &Limits) -> Result<Record> {
+    if is_input(message) {
+        // Its size was checked when it was put there; what is too large all the same stops the run.
+        let kept = KeptInput { message: message.message.clone(), input: message.content.clone() };
+        return Ok(LogAppend::new(LogName::new(Inbox::INPUT)?, vec![Json::of(&kept)?]).into());
+    }
     let log = log_for(message)?;
     let record: Record = LogAppend::new(log.clone(), vec![stored_message(message)?]).into();
     if limits::check(&record, limits).is_ok() {

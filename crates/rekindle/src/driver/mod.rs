@@ -47,7 +47,7 @@ pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
-pub(crate) use inbox::{Received, read_behind};
+pub(crate) use inbox::{NextInput, Received, holds_message, marked_input, next_input, read_behind};
 pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use open::{Opening, open};

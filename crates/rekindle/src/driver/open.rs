@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::inbox::{has_message, read_behind};
+use super::inbox::{INPUTS, has_message, inputs_begun, read_behind};
 use super::lease::{Deadline, keep, release};
 use super::validate::{Case, Situation, validate};
 use super::{
@@ -305,6 +305,7 @@ async fn prepare(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -
         records.extend(executor.closing(state, engine.journal())?);
     }
     records.push(started.clone().into());
+    records.extend(input_taken(resume, state, case)?);
     records.extend(drift);
     records.extend(modifications(resume, state)?);
     let mut ledger: Ledger = state.register(budget::REGISTER).map(Json::decode).transpose()?.unwrap_or_default();
@@ -331,6 +332,15 @@ async fn check(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> 
         opening.executor.check(&restored.state, &set)?;
     }
     Ok((case, drift))
+}
+
+/// Says that the run begins with an input of the inbox, unless another run has.
+fn input_taken(resume: &ResumeOptions, state: &State, case: Case) -> Result<Option<Record>> {
+    let Some(number) = resume.input.filter(|_| case == Case::NewTurn) else { return Ok(None) };
+    if inputs_begun(state)? + 1 != number {
+        return Err(Error::new(ErrorKind::Stale, format!("another run began with input {number}")));
+    }
+    Ok(Some(RegisterSet::new(register(INPUTS)?, Json::of(&number)?).into()))
 }
 
 /// What the caller saw of a branch, against where it ends.

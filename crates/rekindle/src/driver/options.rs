@@ -181,6 +181,8 @@ pub struct ResumeOptions {
     pub(crate) take_over: bool,
     pub(crate) patience: Duration,
     pub(crate) checkpoint_config: Option<CheckpointConfig>,
+    pub(crate) on_wait: Option<OnWait>,
+    pub(crate) input: Option<u64>,
 }
 
 impl ResumeOptions {
@@ -279,6 +281,21 @@ impl ResumeOptions {
     #[must_use]
     pub fn checkpoint_config(mut self, config: CheckpointConfig) -> Self {
         self.checkpoint_config = Some(config);
+        self
+    }
+
+    /// What happens when everything waits, whatever the options of what runs say.
+    #[must_use]
+    pub fn on_wait(mut self, on_wait: OnWait) -> Self {
+        self.on_wait = Some(on_wait);
+        self
+    }
+
+    /// The run begins with that input of the inbox, counted from 1: taken in the same commit, and
+    /// refused as stale if somebody was quicker.
+    #[must_use]
+    pub(crate) fn taking_input(mut self, number: u64) -> Self {
+        self.input = Some(number);
         self
     }
 

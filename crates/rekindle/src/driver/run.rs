@@ -117,10 +117,12 @@ impl RunHandle {
     /// Asks the run to pause: calls under way may end within the grace period. Asked again, it
     /// stops at once; a call that was under way is then in doubt, and treated so at the resume.
     pub fn stop(&self, reason: &str) {
-        if self.driver.control().stopping().is_some() {
-            self.driver.control().stop_calls();
-        }
-        self.driver.control().stop(Stop::Pause, reason);
+        self.stopper().stop(reason);
+    }
+
+    /// What stops the run while somebody else waits for its report.
+    pub(crate) fn stopper(&self) -> Stopper {
+        Stopper(self.driver.clone())
     }
 
     /// Asks the run to end for good.
@@ -144,6 +146,20 @@ impl RunHandle {
     /// Lets the run go on alone.
     pub fn detach(mut self) {
         self.task = None;
+    }
+}
+
+/// Stops a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopper(Driver);
+
+impl Stopper {
+    /// Asks the run to pause; asked again, it stops at once.
+    pub(crate) fn stop(&self, reason: &str) {
+        if self.0.control().stopping().is_some() {
+            self.0.control().stop_calls();
+        }
+        self.0.control().stop(Stop::Pause, reason);
     }
 }
 
@@ -187,9 +203,10 @@ pub(crate) async fn start(
     Ok(RunHandle { driver, task: Some(task), events })
 }
 
-/// The options of a run of a graph, with when it makes checkpoints: as the run says or else the
-/// engine or else the graph.
+/// The options of a run as its start says; of a graph, with when it makes checkpoints: as the run
+/// says or else the engine or else the graph.
 fn configured(engine: &Engine, kind: &str, mut options: RunOptions, resume: &ResumeOptions) -> RunOptions {
+    options.on_wait = resume.on_wait.unwrap_or(options.on_wait);
     if kind != crate::executor::graph::KIND {
         return options;
     }

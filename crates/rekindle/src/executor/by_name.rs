@@ -28,6 +28,11 @@ pub(crate) fn reads_messages(state: &State) -> bool {
     !matches!(name(state), Some(flow::KIND | plan::KIND | graph::KIND))
 }
 
+/// Whether a message that was taken over waits in the state for a turn of its own.
+pub(crate) fn has_queued(state: &State) -> bool {
+    name(state) == Some(agent::KIND) && agent::has_queued(state)
+}
+
 /// The records that give up an unfinished turn.
 pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
     match name(state) {

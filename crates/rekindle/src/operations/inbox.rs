@@ -15,5 +15,7 @@ pub(super) async fn behind(engine: &Engine, session: &SessionKey, seq: Seq) -> R
 pub(super) async fn put(engine: &Engine, session: &SessionKey, record: Record) -> Result<Position> {
     let position = engine.journal().send(session, &[record]).await?;
     engine.live(session).wake_inbox();
+    // It is in the inbox; that nobody can be woken is no failure of that.
+    let _ = super::jobs::wake_parents(engine, session).await;
     Ok(position)
 }

@@ -8,6 +8,7 @@
 //! | look back | [`history`], [`log`], [`milestones`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
 //! | go elsewhere | [`fork`], [`edit`], [`changes_of_patch`], [`checkpoint`], [`pin`], [`tag`] |
 //! | run | [`start`], [`resume`] |
+//! | have workers run | [`enqueue`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
 //! | mend | [`settle`], [`verify`] |
 //! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
@@ -27,9 +28,11 @@ mod compare;
 pub(crate) mod control;
 mod copy;
 mod fork;
+mod give_up;
 mod history;
 mod inbox;
 mod inspect;
+mod jobs;
 mod line;
 mod list;
 mod milestones;
@@ -57,10 +60,13 @@ pub use compare::{Comparison, Deed, Difference, compare};
 pub use control::{ControlOptions, Controlled, cancel, interrupt, pause};
 pub use copy::copy;
 pub use fork::{Edited, ForkOptions, Forked, edit, fork};
+pub use give_up::{GivenUp, give_up};
 pub use history::{
     BranchLog, HistoryOptions, HistoryPage, RecordPage, RecordsOptions, SessionLog, StoredRecord, history, log, records,
 };
 pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
+pub(crate) use jobs::queue_of;
+pub use jobs::{Enqueue, EnqueuedJob, JobInput, JobView, Jobs, dequeue, enqueue, job, jobs, queues, workers};
 pub use list::list;
 pub use milestones::{Milestones, milestones};
 pub use patch::changes_of_patch;

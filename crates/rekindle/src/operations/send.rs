@@ -85,7 +85,7 @@ async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
 }
 
 /// What was sent under that id before.
-async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
+pub(super) async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
     let all = inbox::behind(engine, session, Seq::ZERO).await?;
     Ok(all.into_iter().find(|received| message_id(&received.record) == Some(id)))
 }
@@ -101,7 +101,7 @@ fn message_id(record: &Record) -> Option<&MessageId> {
 }
 
 /// Where the message stands. Its content is not compared: what is stored may be redacted.
-fn position_of(before: &Received) -> Result<Position> {
+pub(super) fn position_of(before: &Received) -> Result<Position> {
     match &before.record {
         Record::InboxMessage(_) => Ok(before.position()),
         other => Err(Error::invalid(format!("the id was used before, for an {}", other.kind()))

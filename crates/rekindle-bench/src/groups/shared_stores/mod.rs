@@ -6,6 +6,7 @@ mod append;
 mod rate;
 mod redis;
 mod size;
+mod workers;
 
 use rekindle_core::Journal;
 use rekindle_core::codec::Codec;
@@ -26,6 +27,7 @@ fn run(bench: &Bench) -> Result<()> {
         append::measure(bench, &postgres).await?;
         rate::measure(bench, &postgres).await?;
         size::measure(bench, &postgres).await?;
+        workers::measure(bench, &postgres).await?;
         redis::measure(bench).await
     })
 }
@@ -53,4 +55,9 @@ async fn plain_table(client: &Client, name: &str) -> Result<String> {
         ))
         .await?;
     Ok(format!("INSERT INTO {name} (body) VALUES ($1)"))
+}
+
+/// What a child process of this group does, if the flag is one of a child.
+pub fn as_child(flag: &str, directory: &std::path::Path) -> Option<Result<()>> {
+    workers::as_child(flag, directory)
 }

@@ -133,12 +133,19 @@ async fn give(app: &App, engine: &Engine, session: &SessionKey, answer: Answer) 
         Decision::Reject => "rejected",
         Decision::Answer => "answered",
     };
-    tell(app, session, &answered, what, answer.decision == Decision::Approve)?;
+    tell(app, engine, session, &answered, what, answer.decision == Decision::Approve).await?;
     Ok(Exit::Ok)
 }
 
 /// Says what came of an answer or a signal.
-pub fn tell(app: &App, session: &SessionKey, answered: &Answered, what: &str, approves: bool) -> std::io::Result<()> {
+pub async fn tell(
+    app: &App,
+    engine: &Engine,
+    session: &SessionKey,
+    answered: &Answered,
+    what: &str,
+    approves: bool,
+) -> std::io::Result<()> {
     if app.ui.is_json() {
         return app.ui.json(answered);
     }
@@ -151,7 +158,7 @@ pub fn tell(app: &App, session: &SessionKey, answered: &Answered, what: &str, ap
     } else if let Some(owner) = answered.owner.as_ref().filter(|owner| !owner::has_ended(owner.owner.as_str())) {
         app.ui.remark(format!("{} runs it and takes the answer over", owner::named(owner.owner.as_str())));
     } else if answered.owner.is_some() || answered.resume_needed {
-        next::tell(app, &next::resume(app, session));
+        next::go_on(app, engine, session).await;
     }
     Ok(())
 }

@@ -199,6 +199,13 @@ impl NodeTurn<'_> {
     }
 }
 
+/// Whether a message waits in the state for a turn of its own.
+pub(crate) fn has_queued(state: &State) -> bool {
+    let at = LoopState::load(state).unwrap_or_default();
+    let count = |log| rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len());
+    count(Inbox::QUEUE) > at.queued || count(Inbox::STEER) > at.steered
+}
+
 #[async_trait]
 impl Executor for Inner {
     fn kind(&self) -> &str {
@@ -236,9 +243,7 @@ impl Executor for Inner {
     }
 
     fn has_queued(&self, state: &State) -> bool {
-        let at = LoopState::load(state).unwrap_or_default();
-        let count = |log| rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len());
-        count(Inbox::QUEUE) > at.queued || count(Inbox::STEER) > at.steered
+        has_queued(state)
     }
 
     fn check(&self, _state: &State, _set: &[&str]) -> Result<()> {

@@ -147,10 +147,19 @@ impl Flow {
         }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
     /// Starts it.
     pub async fn run<I: Serialize>(&self, input: &I, session: &Session) -> Result<RunHandle> {
-        let message = Message::user(Json::of(input)?.as_str());
-        self.start(vec![message], session, ResumeOptions::default()).await
+        self.run_with(Json::of(input)?, session, ResumeOptions::default()).await
+    }
+
+    /// Starts it, with what else is to be said.
+    pub async fn run_with(&self, input: Json, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+        self.start(vec![Message::user(input.as_str())], session, options).await
     }
 
     /// Starts it and waits for its end.

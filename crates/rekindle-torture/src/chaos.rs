@@ -1,0 +1,142 @@
+//! What happens to the workers: at random, for a while.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Result;
+use crate::options::Options;
+use crate::random::Random;
+use crate::stage::{LEASE, Stage};
+
+/// How many sessions one worker runs at once.
+const CONCURRENCY: &str = "8";
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// Workers killed.
+    pub killed: u32,
+    /// Workers frozen for longer than a lease, and let go on.
+    pub frozen: u32,
+    /// Times the server was killed and started again.
+    pub restarts: u32,
+}
+
+/// The worker processes. They end with this.
+#[derive(Debug)]
+pub struct Workers {
+    url: String,
+    stage: (std::path::PathBuf, std::path::PathBuf),
+    running: Vec<Child>,
+    frozen: Vec<(Pid, Instant)>,
+}
+
+impl Workers {
+    /// Starts so many.
+    pub fn start(stage: &Stage, count: usize) -> Result<Self> {
+        let (url, stage) = (stage.url(), (stage.books(), stage.logs().to_owned()));
+        let mut workers = Self { url, stage, running: Vec::new(), frozen: Vec::new() };
+        for _ in 0..count {
+            workers.add()?;
+        }
+        Ok(workers)
+    }
+
+    fn add(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.stage.1.join("workers.log"))?;
+        let worker = Command::new(std::env::current_exe()?)
+            .args(["--as-worker", &self.url])
+            .arg(&self.stage.0)
+            .arg(CONCURRENCY)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        self.running.push(worker);
+        Ok(())
+    }
+
+    /// Kills one and starts another.
+    fn kill(&mut self, random: &mut Random) -> Result<()> {
+        let index = random.below(self.running.len() as u64) as usize;
+        let mut worker = self.running.swap_remove(index);
+        worker.kill()?;
+        worker.wait()?;
+        self.add()
+    }
+
+    /// Freezes one for longer than its leases last.
+    fn freeze(&mut self, random: &mut Random) -> Result<bool> {
+        let index = random.below(self.running.len() as u64) as usize;
+        let pid = pid(&self.running[index])?;
+        if self.frozen.iter().any(|(frozen, _)| *frozen == pid) {
+            return Ok(false);
+        }
+        kill_process(pid, Signal::STOP)?;
+        let for_long = LEASE.mul_f64(1.2) + random.millis(0, 2_000);
+        self.frozen.push((pid, Instant::now() + for_long));
+        Ok(true)
+    }
+
+    /// Lets those go on that were frozen long enough, and starts what ended by itself anew.
+    pub fn look_after(&mut self, all: bool) -> Result<()> {
+        let now = Instant::now();
+        self.frozen.retain(|(pid, until)| {
+            let goes_on = all || *until <= now;
+            if goes_on {
+                // One that was killed meanwhile needs nothing.
+                let _ = kill_process(*pid, Signal::CONT);
+            }
+            !goes_on
+        });
+        let before = self.running.len();
+        self.running.retain_mut(|worker| matches!(worker.try_wait(), Ok(None)));
+        for _ in self.running.len()..before {
+            self.add()?;
+        }
+        Ok(())
+    }
+
+    /// What they had to say.
+    pub fn log(directory: &Path) -> String {
+        std::fs::read_to_string(directory.join("workers.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in &mut self.running {
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+    }
+}
+
+fn pid(child: &Child) -> Result<Pid> {
+    let id = i32::try_from(child.id())?;
+    Ok(Pid::from_raw(id).ok_or("a process without a number")?)
+}
+
+/// Does it for as long as the options say. Blocks.
+pub fn rage(stage: &Stage, workers: &mut Workers, options: &Options) -> Result<Done> {
+    let (mut random, mut done) = (Random::new(options.seed), Done::default());
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    while Instant::now() < end {
+        std::thread::sleep(random.millis(100, 900));
+        match random.below(100) {
+            0..60 => {
+                workers.kill(&mut random)?;
+                done.killed += 1;
+            }
+            60..92 => done.frozen += u32::from(workers.freeze(&mut random)?),
+            _ => done.restarts += u32::from(stage.restart_server(random.millis(50, 1_500))),
+        }
+        workers.look_after(false)?;
+    }
+    workers.look_after(true)?;
+    Ok(done)
+}

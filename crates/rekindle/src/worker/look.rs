@@ -1,0 +1,200 @@
+//! What is to be done with a session, by what stands in its journal.
+
+use std::time::Duration;
+
+use rekindle_core::{ErrorKind, Result, SessionKey, State, Status, Timestamp, WaitState};
+
+use crate::driver::{NextInput, Received, holds_message, next_input, read_behind};
+use crate::engine::Engine;
+use crate::executor::by_name;
+use crate::wait::verdict;
+
+/// How often a session that waits for another one is looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(60);
+/// How deep sessions that wait for each other are followed.
+const GENERATIONS: usize = 8;
+
+/// What is to be done with a session.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Next {
+    /// Nothing.
+    Done,
+    /// Nothing until something arrives, or until a time.
+    Later(Option<Timestamp>),
+    /// Somebody runs it, for so long at least.
+    Busy(Duration),
+    /// A run with an input.
+    Start(NextInput),
+    /// Going on, or a turn with the message that waits.
+    Resume,
+    /// Nothing that a worker may decide.
+    Hold(String),
+}
+
+/// Whether this worker has run the session since it took the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Not yet: somebody wanted it to run, or whoever ran it has died.
+    First,
+    /// It has, last from this time on.
+    After(Timestamp),
+}
+
+/// What is to be done with a session, with what is said in its inbox.
+pub(super) async fn look(engine: &Engine, session: &SessionKey, look: Look) -> Result<Next> {
+    let restored = engine.journal().load(session, None).await?;
+    let lease = restored.info.live_lease().filter(|(_, lease)| !engine.has_died(&lease.owner));
+    if let Some((_, lease)) = lease {
+        return Ok(Next::Busy(lease.expires_at.since(restored.info.observed_at)));
+    }
+    let state = &restored.state;
+    let unread = read_behind(engine, session, state.inbox_taken().0, usize::MAX).await?;
+    let seen = Seen {
+        status: state.status().seen(false),
+        mid_turn: by_name::is_mid_turn(state),
+        message: by_name::reads_messages(state) && (by_name::has_queued(state) || holds_message(state, &unread)?),
+        input: next_input(state, &unread)?,
+    };
+    if seen.status == Status::Waiting {
+        let due = due(engine, state, &unread, look, GENERATIONS).await?;
+        return Ok(if due.now { Next::Resume } else { Next::Later(due.next) });
+    }
+    Ok(seen.next(look == Look::First))
+}
+
+/// What counts of a session that does not wait.
+#[derive(Clone, Debug)]
+struct Seen {
+    status: Status,
+    mid_turn: bool,
+    /// A message waits for a turn of its own.
+    message: bool,
+    input: Option<NextInput>,
+}
+
+impl Seen {
+    fn next(self, first: bool) -> Next {
+        let over = !self.mid_turn;
+        match (self.status, self.input) {
+            (Status::Interrupted | Status::Paused, Some(input)) if over => Next::Start(input),
+            (Status::Interrupted, _) => Next::Resume,
+            // Somebody paused it, or a budget is spent.
+            (Status::Paused, _) if !first => Next::Done,
+            (Status::Paused, _) => Next::Resume,
+            (Status::Failed, _) if self.mid_turn && first => Next::Resume,
+            (Status::Failed, Some(_)) if self.mid_turn => {
+                Next::Hold("an input waits, and the run before it failed: resume or cancel that one first".to_owned())
+            }
+            (Status::Failed, None) if self.mid_turn => Next::Done,
+            (_, None) if self.message => Next::Resume,
+            (_, Some(input)) if over => Next::Start(input),
+            (_, _) if self.mid_turn && first => Next::Resume,
+            _ => Next::Done,
+        }
+    }
+}
+
+/// When a session that waits goes on.
+#[derive(Debug, Default)]
+struct Due {
+    now: bool,
+    next: Option<Timestamp>,
+}
+
+impl Due {
+    fn at(&mut self, time: Timestamp) {
+        self.next = Some(self.next.map_or(time, |next| next.min(time)));
+    }
+}
+
+/// When a session goes on: something arrived, a wait of its own is due, or a session it waits for goes on.
+async fn due(engine: &Engine, state: &State, unread: &[Received], look: Look, depth: usize) -> Result<Due> {
+    let now = engine.journal().clock().now();
+    let mut due = Due { now: !unread.is_empty(), next: None };
+    for wait in state.waits() {
+        // One that was decided before the last run and is still there is nobody's business any more.
+        due.now |= look == Look::First && verdict(wait, now).is_some();
+        for time in times(wait) {
+            let new = !matches!(look, Look::After(since) if time <= since);
+            match time <= now {
+                true => due.now |= new,
+                false => due.at(time),
+            }
+        }
+    }
+    let children: Vec<SessionKey> = state.open_effects().filter_map(|effect| effect.intent.child.clone()).collect();
+    for child in children {
+        due.at(now.plus(LOOK_AFTER));
+        if depth > 0 {
+            let theirs = Box::pin(due_of_child(engine, &child, look, depth - 1)).await?;
+            due.now |= theirs.now;
+            due.next = due.next.into_iter().chain(theirs.next).min();
+        }
+    }
+    Ok(due)
+}
+
+async fn due_of_child(engine: &Engine, child: &SessionKey, look: Look, depth: usize) -> Result<Due> {
+    let restored = match engine.journal().load(child, None).await {
+        Ok(restored) => restored,
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(Due::default()),
+        Err(error) => return Err(error),
+    };
+    let state = &restored.state;
+    if state.status() != Status::Waiting {
+        // Whoever ran it has died, or somebody has resumed it by itself.
+        return Ok(Due { now: look == Look::First, next: None });
+    }
+    let unread = read_behind(engine, child, state.inbox_taken().0, usize::MAX).await?;
+    due(engine, state, &unread, look, depth).await
+}
+
+fn times(wait: &WaitState) -> impl Iterator<Item = Timestamp> {
+    let remind = wait.opened.remind_at.filter(|_| !wait.reminded);
+    [remind, wait.opened.expires_at].into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use rekindle_core::Json;
+
+    use super::*;
+
+    fn check(status: Status, mid_turn: bool, message: bool, input: bool, first: bool, expected: &str) {
+        let input = input.then(|| NextInput { number: 1, input: Json::null() });
+        let next = match (Seen { status, mid_turn, message, input }).next(first) {
+            Next::Done => "done",
+            Next::Start(_) => "start",
+            Next::Resume => "resume",
+            Next::Hold(_) => "hold",
+            Next::Later(_) | Next::Busy(_) => "wait",
+        };
+        assert_eq!(next, expected, "{status} mid_turn={mid_turn} message={message} first={first}");
+    }
+
+    #[test]
+    fn what_is_over_ends_unless_something_waits() {
+        for status in [Status::Idle, Status::Succeeded, Status::Cancelled, Status::Failed] {
+            check(status, false, false, false, true, "done");
+            check(status, false, true, false, false, "resume");
+            check(status, false, false, true, false, "start");
+        }
+    }
+
+    #[test]
+    fn what_is_unfinished_goes_on() {
+        check(Status::Interrupted, true, false, true, true, "resume");
+        check(Status::Interrupted, true, true, false, false, "resume");
+        check(Status::Interrupted, false, false, true, true, "start");
+        check(Status::Paused, true, false, false, true, "resume");
+        check(Status::Idle, true, false, false, true, "resume");
+    }
+
+    #[test]
+    fn what_this_worker_saw_stop_is_not_repeated() {
+        check(Status::Paused, true, true, false, false, "done");
+        check(Status::Failed, true, true, false, false, "done");
+        check(Status::Failed, true, false, true, false, "hold");
+        check(Status::Failed, true, false, false, true, "resume");
+    }
+}
