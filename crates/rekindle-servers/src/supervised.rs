@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 /// `$1` is the directory, `$2` the signal that stops the server, the rest the command.
 const SCRIPT: &str = r#"
 directory=$1; stop=$2; shift 2
+exec 2>/dev/null
 "$@" </dev/null >>"$directory/log" 2>&1 &
 server=$!
 echo "$server"

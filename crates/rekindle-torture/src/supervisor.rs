@@ -110,6 +110,18 @@ fn is_courier(session: &SessionKey) -> bool {
     session.id.as_str().starts_with(COURIER)
 }
 
+/// Repeats a call while the server is away.
+async fn patiently<T>(call: impl AsyncFn() -> rekindle::Result<T>) -> rekindle::Result<T> {
+    loop {
+        match call().await {
+            Err(error) if error.retry() == rekindle::Retry::Later => {
+                tokio::time::sleep(Duration::from_millis(100)).await
+            }
+            done => return done,
+        }
+    }
+}
+
 /// Puts every session in, one after the other; what fails is repeated until it is acknowledged.
 async fn feed(engine: Engine, sessions: Vec<SessionKey>, put: Arc<AtomicUsize>) -> Result<()> {
     for session in sessions {
@@ -174,7 +186,7 @@ async fn settle(
     loop {
         let mut open = Vec::new();
         for session in left {
-            let status = engine.journal().open(&session).await?.status();
+            let status = patiently(|| engine.journal().open(&session)).await?.status();
             // An agent is idle between turns, and so is one that was never begun.
             let over = is_over(status) || (status == Status::Idle && has_answered(engine, &session).await?);
             if !over {
@@ -191,6 +203,6 @@ async fn settle(
 }
 
 async fn has_answered(engine: &Engine, session: &SessionKey) -> Result<bool> {
-    let state = engine.journal().load(session, None).await?.state;
+    let state = patiently(|| engine.journal().load(session, None)).await?.state;
     Ok(state.run().is_some_and(|run| run.ended.is_some()))
 }
