@@ -143,7 +143,10 @@ fn the_version_says_what_is_in_it() {
     let place = Place::new();
     let version = place.json(&["version"]);
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(version["stores"], serde_json::json!(["memory", "file", "sqlite", "postgres"]));
+    assert_eq!(
+        version["stores"],
+        serde_json::json!(["memory", "file", "sqlite", "postgres", "redis", "rediss", "objects", "s3", "gs", "az"])
+    );
     assert!(place.ok(&["version"]).starts_with(&format!("rekindle {}\n", env!("CARGO_PKG_VERSION"))));
 }
 
