@@ -56,6 +56,17 @@ impl App {
         self.engine_at(&self.settings.store_url(), access)
     }
 
+    /// The engine over a store whose queue other processes share, or that says itself that it has none.
+    pub fn queueing_engine(&self) -> Result<Engine> {
+        let engine = self.engine(Access::Create)?;
+        let store = engine.journal().store();
+        if store.queue().is_some() && !store.capabilities().multi_process {
+            return Err(Error::new(ErrorKind::Unsupported, "this queue would end with this command")
+                .hint("use a store that other processes see: sqlite:, postgres: or redis:"));
+        }
+        Ok(engine)
+    }
+
     /// The engine over the store at `url`.
     pub fn engine_at(&self, url: &str, access: Access) -> Result<Engine> {
         if access == Access::Create {

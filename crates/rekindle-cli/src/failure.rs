@@ -58,10 +58,8 @@ fn tell_error(ui: &Ui, error: &Error) {
         let place = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
         ui.note(format!("  {dim}-->{reset} session {}{place}", clean(session.id.as_str())));
     }
-    let mut source = error.source();
-    while let Some(cause) = source {
-        ui.note(format!("  {dim}because:{reset} {}", clean(&cause.to_string())));
-        source = cause.source();
+    for cause in causes(error) {
+        ui.note(format!("  {dim}because:{reset} {}", clean(&cause)));
     }
     ui.hint(error.next_step());
     ui.note(format!("{dim}more: rekindle explain {}{reset}", error.code()));
@@ -82,21 +80,27 @@ fn tell_faults(ui: &Ui, faults: &Faults) {
     }
 }
 
+/// Why, from the nearest cause to the first one. A cause that only repeats the one it wraps, or only
+/// says that there is one, is left out.
+fn causes(error: &Error) -> Vec<String> {
+    let chain = std::iter::successors(error.source(), |cause| (*cause).source());
+    let mut causes: Vec<String> = chain.map(ToString::to_string).collect();
+    causes.dedup();
+    if causes.len() > 1 {
+        causes.retain(|cause| cause != "db error");
+    }
+    causes
+}
+
 /// The same for programs.
 pub fn describe(error: &Error) -> serde_json::Value {
-    let mut causes = Vec::new();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        causes.push(cause.to_string());
-        source = cause.source();
-    }
     json!({"error": {
         "code": error.code(),
         "message": error.message(),
         "operation": error.operation(),
         "session": error.session().map(|session| session.id.to_string()),
         "position": error.position().map(ToString::to_string),
-        "causes": causes,
+        "causes": causes(error),
         "hint": error.next_step(),
     }})
 }

@@ -7,6 +7,7 @@ use rekindle::{
     SessionQuery, StoreExt as _,
 };
 
+use crate::ui::time;
 use crate::words::next::quoted;
 
 /// How many candidates an error names.
@@ -144,7 +145,8 @@ async fn nth_checkpoint(engine: &Engine, session: &SessionKey, back: usize) -> R
     match page.checkpoints.into_iter().nth(back) {
         Some(checkpoint) => Ok(At::Checkpoint(checkpoint.checkpoint.id)),
         None => {
-            let message = format!("the session has only {found} checkpoints on this line of history");
+            let message =
+                format!("the session has only {} on this line of history", time::counted(found as u64, "checkpoint"));
             let hint = format!("`rekindle sessions checkpoints {}` lists them", session.id);
             Err(Error::not_found(message).on(session).hint(hint))
         }

@@ -79,7 +79,7 @@ impl Arguments {
             true => {
                 let definition = run::load(Path::new(&self.target))?;
                 let given = definition.job_input(input.clone()).map_err(|error| error.during("enqueue"))?;
-                let engine = app.engine(Access::Create)?;
+                let engine = app.queueing_engine()?;
                 let header = self.header(app, &engine, &definition, &input)?;
                 (engine, Enqueue::new(header, app.author()).input(given))
             }

@@ -72,7 +72,7 @@ impl Arguments {
         told(app, &shown);
         let watched = run::follow(app, handle, left, self.build.events).await;
         built.shutdown().await;
-        run::tell(app, &watched.map_err(|error| next::explained(app, error))?, self.build.events)
+        run::tell(app, &watched.map_err(|error| next::cut_off(app, error))?, self.build.events)
     }
 
     async fn built(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<Built, Failure> {

@@ -82,7 +82,7 @@ impl Arguments {
         };
         let watched = run::follow(app, handle, run::Calls::default(), self.build.events).await;
         built.shutdown().await;
-        run::tell(app, &watched.map_err(|error| next::explained(app, error))?, self.build.events)
+        run::tell(app, &watched.map_err(|error| next::cut_off(app, error))?, self.build.events)
     }
 
     /// Nothing is made for a run that could not begin.

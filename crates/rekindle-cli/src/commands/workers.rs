@@ -48,10 +48,19 @@ fn row(worker: &WorkerInfo, now: Timestamp) -> Vec<Cell> {
     vec![
         Cell::styled(owner::named(worker.worker.as_str()), style::NAME),
         Cell::new(format!("{}/{}", worker.running, worker.slots)),
-        Cell::new(if worker.draining { "draining" } else { "working" }),
+        state(worker),
         Cell::new(time::ago(worker.started_at, now)),
         Cell::new(&worker.version),
         Cell::new(any(queues.join(", "))),
         Cell::new(any(agents)),
     ]
+}
+
+/// What it does. That a process of this machine has died is seen before its time runs out.
+fn state(worker: &WorkerInfo) -> Cell {
+    match (owner::has_ended(worker.worker.as_str()), worker.draining) {
+        (true, _) => Cell::styled("died", style::WARN),
+        (false, true) => Cell::new("draining"),
+        (false, false) => Cell::new("working"),
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::owner;
-use crate::ui::style;
+use crate::ui::{style, time};
 
 /// The line that runs `rekindle` with these words, where this one was told to look.
 pub fn line<I>(app: &App, words: I) -> String
@@ -89,8 +89,11 @@ pub fn explained(app: &App, error: Error) -> Error {
         ErrorKind::AlreadyRunning { .. } if owner::has_died(&error) => {
             format!("its process has died; go on with: {resume}")
         }
-        ErrorKind::AlreadyRunning { .. } => {
-            format!("pause it with: {}; or wait for it: {resume} --wait 30s", line(app, ["pause", id]))
+        ErrorKind::AlreadyRunning { owner, branch, until } => {
+            let hint = format!("pause it with: {}; or wait for it: {resume} --wait 30s", line(app, ["pause", id]));
+            let (owner, until) = (owner::named(owner.as_str()), time::short(*until));
+            let message = format!("{owner} runs it: the lease of branch `{branch}` is held until {until} UTC");
+            return Error::new(error.kind().clone(), message).on(&session).hint(hint);
         }
         ErrorKind::Unfinished => {
             let (cancel, send) = (line(app, ["cancel", id]), line(app, ["send", id, "TEXT"]));
@@ -109,6 +112,17 @@ pub fn explained(app: &App, error: Error) -> Error {
         _ => return error,
     };
     error.hint(hint)
+}
+
+/// An error that ended a run under way: what to do when the store is there again.
+pub fn cut_off(app: &App, error: Error) -> Error {
+    match (error.kind(), error.session().cloned()) {
+        (ErrorKind::StoreUnavailable | ErrorKind::PersistFailed, Some(session)) => {
+            let line = resume(app, &session);
+            error.hint(format!("what was done is on record; when the store can be written again: {line}"))
+        }
+        _ => explained(app, error),
+    }
 }
 
 /// The lines that answer a wait; none for what only time answers.

@@ -21,6 +21,7 @@ mod remote;
 mod resume_cases;
 mod review;
 mod scenes;
+mod servers;
 mod setup;
 mod support;
 mod tell;

@@ -69,7 +69,7 @@ fn go_on(place: &Place) {
 #[test]
 fn what_the_previous_binary_left_is_continued() {
     let Some(binary) = std::env::var_os("REKINDLE_PREVIOUS") else {
-        println!("skipped: REKINDLE_PREVIOUS does not name a binary; run scripts/mixed-versions");
+        eprintln!("skipped: REKINDLE_PREVIOUS does not name a binary; run scripts/mixed-versions");
         return;
     };
     let place = Place::new();

@@ -57,8 +57,8 @@ tools:
 "#;
 
 /// A place whose processes share a store.
-struct Shared {
-    place: Place,
+pub struct Shared {
+    pub place: Place,
     store: String,
 }
 
@@ -70,7 +70,7 @@ impl Shared {
         Self::over(place, store)
     }
 
-    fn over(place: Place, store: String) -> Self {
+    pub fn over(place: Place, store: String) -> Self {
         place.write("clerk.yaml", CLERK);
         place.write("poison.yaml", POISON);
         Self { place, store }
@@ -80,41 +80,41 @@ impl Shared {
         arguments.iter().copied().chain(["--store", self.store.as_str(), "-c", "lease=2s"]).collect()
     }
 
-    fn run(&self, arguments: &[&str]) -> Said {
+    pub fn run(&self, arguments: &[&str]) -> Said {
         said(self.place.command(&self.words(arguments)))
     }
 
-    fn ok(&self, arguments: &[&str]) -> Said {
+    pub fn ok(&self, arguments: &[&str]) -> Said {
         let said = self.run(arguments);
         assert_eq!(said.code, 0, "{arguments:?}\n{}\n{}", said.out, said.err);
         said
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub fn json(&self, arguments: &[&str]) -> Value {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
         serde_json::from_str(&self.ok(&arguments).out).unwrap()
     }
 
-    fn worker(&self) -> Child {
+    pub fn worker(&self) -> Child {
         let mut command = self.place.command(&self.words(&["worker"]));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    fn status(&self, session: &str) -> String {
+    pub fn status(&self, session: &str) -> String {
         let shown = self.json(&["sessions", "show", session]);
         shown["status"].as_str().unwrap().to_owned()
     }
 
-    fn jobs(&self) -> Vec<Value> {
+    pub fn jobs(&self) -> Vec<Value> {
         self.json(&["queues", "--jobs"])["jobs"].as_array().unwrap().clone()
     }
 
-    fn until_started(&self, calls: usize) {
+    pub fn until_started(&self, calls: usize) {
         until("the call is under way", || lines(&self.place.path("started.txt")).len() >= calls);
     }
 
     /// What was booked, which must be each once.
-    fn assert_booked(&self) {
+    pub fn assert_booked(&self) {
         let mut booked = lines(&self.place.path("ledger.txt"));
         booked.sort();
         assert_eq!(booked, ["one", "two"]);
@@ -131,7 +131,11 @@ impl Shared {
 
 #[test]
 fn another_worker_goes_on_when_one_is_killed() {
-    let shared = Shared::sqlite();
+    another_goes_on_when_one_is_killed(&Shared::sqlite());
+}
+
+/// Two workers, of which one is killed in a tool.
+pub fn another_goes_on_when_one_is_killed(shared: &Shared) {
     let mut first = shared.worker();
     shared.ok(&["enqueue", "clerk.yaml", "book", "--session", "trip"]);
     shared.until_started(2);

@@ -9,7 +9,8 @@
 //! | `sh install` | each line must be `cargo install --path` with the folder of a crate that has a program; it is not run, the tests have the program already |
 //! | `yaml NAME`, `toml NAME`, `json NAME` | is written to that file, for the blocks behind it |
 //! | `rust` | is run as a documentation test of the crate `rekindle` |
-//! | `text` | is not code |
+//! | `rust,ignore` | is not run: it needs a server |
+//! | `text` | is not code, or needs a server |
 //!
 //! Each document has a folder of its own, with the examples in it and the binary on the path. Links
 //! and pictures must lead to files that exist.
@@ -104,7 +105,7 @@ impl Walk {
             ("rust" | "rust,no_run", None) if self.document == "README.md" || self.document == "docs/importing.md" => {
                 Ok(())
             }
-            ("text", None) => Ok(()),
+            ("text" | "rust,ignore", None) => Ok(()),
             (language, argument) => Err(format!("nobody knows what to do with a block of `{language}` {argument:?}")),
         }
     }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rekindle::operations::{self, Enqueue, JobInput};
+use rekindle::record::InboxMessage;
 use rekindle::wait::WaitSpec;
 use rekindle::worker::Worker;
-use rekindle::{Engine, Flow, Json, SessionHeader, SessionKey, Status};
+use rekindle::{BranchId, Engine, Flow, Json, MessageId, SessionHeader, SessionKey, Status, Target};
 use rekindle_core::queue::Notice;
 use rekindle_servers::Postgres;
 use tokio::sync::mpsc;
@@ -129,8 +129,9 @@ async fn until_status(engine: &Engine, session: &SessionKey, wanted: Status) -> 
     Ok(())
 }
 
-/// How long after a signal was sent a listening worker hears of it, and how long until the session
-/// that gave its process up goes on with its next step.
+/// How long after a message was written to an inbox a worker hears of it; and how long after somebody
+/// began to give a signal, all the checks of that included, the session that gave its process up goes
+/// on with its next step.
 async fn wake_up(bench: &Bench, postgres: &Postgres) -> Result<()> {
     bench.progress("wake-up after a signal, postgres");
     let rounds = bench.size(60, 300);
@@ -138,40 +139,43 @@ async fn wake_up(bench: &Bench, postgres: &Postgres) -> Result<()> {
     let engine = Engine::open(&format!("{}?schema=wake", postgres.url()))?;
     let (sender, mut woken) = mpsc::unbounded_channel();
     let session = enqueue(&engine, "waiting", "waiting", Json::of(&rounds)?).await?;
-    let queue = engine.journal().store().queue().ok_or("PostgreSQL keeps a queue")?;
-    let mut notices = queue.listen().await?;
-    let heard = Arc::new(Mutex::new(None));
-    let hearing = Arc::clone(&heard);
-    let wanted = session.clone();
-    let listener = tokio::spawn(async move {
-        loop {
-            if notices.next().await == Notice::Inbox(wanted.clone()) {
-                hearing.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
-            }
-        }
-    });
+    let hearing = hear(bench, &engine).await?;
     let drain = CancellationToken::new();
     let worker = Worker::builder(engine.clone()).work(waiting_flow(sender)).build()?;
     let working = tokio::spawn(worker.run(drain.clone()));
-    let (mut hearing, mut going_on) = (Vec::new(), Vec::new());
+    let mut going_on = Vec::new();
     for _ in 0..rounds {
         until_status(&engine, &session, Status::Waiting).await?;
         // What the worker still has to say about the job is none of this figure's business.
         tokio::time::sleep(Duration::from_millis(20)).await;
-        *heard.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let start = Instant::now();
         operations::signal(&engine, &session, "go", Json::from("now"), "bench").await?;
         let at = woken.recv().await.ok_or("the worker ended")?;
         going_on.push(microseconds(at.duration_since(start)));
-        let heard = heard.lock().unwrap_or_else(PoisonError::into_inner).ok_or("nobody heard of the signal")?;
-        hearing.push(microseconds(heard.duration_since(start)));
     }
     drain.cancel();
     working.await??;
-    listener.abort();
     let bar = Bar::AtMost(5.0);
-    bench.record("a worker hears of a signal, postgres, p50", (median(&hearing), floor), "us", bar)?;
+    bench.record("a worker hears of what is in an inbox, postgres, p50", (hearing, floor), "us", bar)?;
     bench.record("a session that gave its process up goes on, postgres, p50", (median(&going_on), floor), "us", bar)
+}
+
+/// From writing to an inbox to whoever listens, with a job to wake.
+async fn hear(bench: &Bench, engine: &Engine) -> Result<f64> {
+    let session = enqueue(engine, "heard", "nobody", Json::null()).await?;
+    let journal = engine.journal();
+    let mut notices = journal.store().queue().ok_or("PostgreSQL keeps a queue")?.listen().await?;
+    let mut head = journal.open(&session).await?.branch(&BranchId::inbox())?.head;
+    let mut times = Vec::new();
+    for round in 0..bench.size(200, 1_000) {
+        let message = InboxMessage::new(MessageId::new(format!("m{round}"))?, Json::from("now"));
+        let target = Target::new(session.clone(), BranchId::inbox(), head);
+        let start = Instant::now();
+        head = journal.append(&target, &[message.into()]).await?.head;
+        while notices.next().await != Notice::Inbox(session.clone()) {}
+        times.push(microseconds(start.elapsed()));
+    }
+    Ok(median(&times))
 }
 
 /// How long after a worker was killed another one goes on with its session.
@@ -230,7 +234,7 @@ async fn idle(bench: &Bench, postgres: &Postgres) -> Result<()> {
     bench.progress(name);
     let client = connect(postgres).await?;
     client.batch_execute("CREATE DATABASE idle").await?;
-    let url = postgres.url().replace("/rekindle", "/idle");
+    let url = format!("{}idle", postgres.url().trim_end_matches("rekindle"));
     let engine = Engine::open(&url)?;
     let drain = CancellationToken::new();
     let flow = Flow::new("nothing", async |_, (): ()| Ok(()));

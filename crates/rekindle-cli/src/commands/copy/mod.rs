@@ -4,7 +4,9 @@ mod progress;
 mod sum;
 
 use clap::{Args, ValueEnum};
-use rekindle::{CopyOptions, CopyReport, Diverged, Engine, Error, ErrorKind, Namespace, SessionKey, operations};
+use rekindle::{
+    CopyOptions, CopyReport, Diverged, Engine, Error, ErrorKind, Namespace, SessionKey, SessionQuery, operations,
+};
 use tokio::task::JoinSet;
 
 use self::progress::Progress;
@@ -72,7 +74,7 @@ impl Arguments {
         }
         let from = app.engine_at(&from_url, Access::Existing)?;
         let mut all = self.sources(app, &from).await?;
-        let to = self.target(app)?;
+        let to = self.target(app).await?;
         let stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
         let total = all.iter().map(|(_, each)| each.total()).sum();
         let mut copying = Copying {
@@ -112,11 +114,11 @@ impl Arguments {
     }
 
     /// A dry run makes no store.
-    fn target(&self, app: &App) -> Result<Engine, Error> {
+    async fn target(&self, app: &App) -> Result<Engine, Error> {
         if !self.dry_run {
-            return app.engine_at(&self.to, Access::Create);
+            return reached(app.engine_at(&self.to, Access::Create)).await;
         }
-        match app.engine_at(&self.to, Access::Existing) {
+        match reached(app.engine_at(&self.to, Access::Existing)).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => app.engine_at("memory:", Access::Create),
             other => other,
         }
@@ -131,6 +133,13 @@ impl Arguments {
         };
         CopyOptions { diverged, verify: self.verify, dry_run: self.dry_run, rename: None }
     }
+}
+
+/// A store that has answered: what it lacks as a whole must not pass for a session that is gone.
+async fn reached(engine: Result<Engine, Error>) -> Result<Engine, Error> {
+    let engine = engine?;
+    operations::list(&engine, &SessionQuery::new(engine.namespace().clone()).with_limit(1)).await?;
+    Ok(engine)
 }
 
 /// Copies under way.

@@ -12,8 +12,8 @@ use crate::words::next;
 
 /// How many of the latest sessions are looked into.
 const LOOKED_INTO: usize = 10;
-/// A change this much later than now was made by another clock.
-const AHEAD: std::time::Duration = std::time::Duration::from_secs(60);
+/// A store whose clock is this far from ours has another one.
+const APART: std::time::Duration = std::time::Duration::from_secs(60);
 
 pub async fn checks(app: &App) -> Vec<Check> {
     let (url, begun) = (app.settings.store_url(), std::time::Instant::now());
@@ -36,7 +36,7 @@ pub async fn checks(app: &App) -> Vec<Check> {
             checks.push(unfinished(app, &engine).await);
             checks.push(waits(app, &engine).await);
         }
-        Err(error) if is_remote(&url) => checks.push(failed("server", "it does not answer", &error)),
+        Err(error) if is_remote(&url) => checks.push(unusable(&error)),
         Err(error) => checks.push(failed("sessions", "they cannot be listed", &error)),
     }
     checks
@@ -51,6 +51,14 @@ fn store(url: &str, engine: &Engine) -> Check {
     let durable = if can.durable { "survives the machine" } else { "does not survive the machine" };
     let many = if can.multi_process { "for several processes" } else { "for one process" };
     Check::good("store", format!("{url}: {durable}, {many}"))
+}
+
+/// Why a server is of no use now: it may be away, or have said why.
+fn unusable(error: &Error) -> Check {
+    match error.kind() {
+        ErrorKind::StoreUnavailable => failed("server", "it cannot be reached", error),
+        _ => failed("server", "it answers, but", error),
+    }
 }
 
 /// What answered, and whether workers can share it.
@@ -85,13 +93,19 @@ async fn latest(engine: &Engine) -> Result<(Vec<SessionInfo>, u64), Error> {
 fn sessions_of(engine: &Engine, sessions: &[SessionInfo], total: u64) -> Check {
     let now = engine.journal().clock().now();
     let ahead = sessions.iter().map(|info| info.updated_at().max(info.observed_at)).max();
-    match ahead.filter(|at| at.since(now) > AHEAD) {
-        Some(at) => {
+    let seen = sessions.iter().map(|info| info.observed_at).max();
+    let compare = "compare the clocks of the machines that use it";
+    match (ahead.filter(|at| at.since(now) > APART), seen.filter(|at| now.since(*at) > APART)) {
+        (Some(at), _) => {
             let says = format!("the store is ahead of this clock: its last change was at {}", time::short(at));
-            Check::warning("sessions", says, "compare the clocks of the machines that use it")
+            Check::warning("sessions", says, compare)
         }
-        None if total == 1 => Check::good("sessions", format!("1 in namespace {}", engine.namespace())),
-        None => Check::good("sessions", format!("{} in namespace {}", time::count(total), engine.namespace())),
+        (None, Some(at)) => {
+            let says = format!("this clock is ahead of the store's, where it is {}", time::short(at));
+            Check::warning("sessions", says, compare)
+        }
+        _ if total == 1 => Check::good("sessions", format!("1 in namespace {}", engine.namespace())),
+        _ => Check::good("sessions", format!("{} in namespace {}", time::count(total), engine.namespace())),
     }
 }
 

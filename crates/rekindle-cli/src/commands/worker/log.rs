@@ -1,6 +1,8 @@
 //! What a worker does, as a line for each thing: for people on standard error, as JSON on standard
 //! output.
 
+use std::time::Duration;
+
 use rekindle::SessionKey;
 use rekindle::record::RunOutcome;
 use rekindle::worker::{WorkerEvent, WorkerReport};
@@ -99,10 +101,11 @@ impl Log {
             WorkerEvent::Lost { session } => {
                 format!("{warn}lost{reset} {}: another worker has it", id(session))
             }
-            WorkerEvent::ClockOff { seconds } => format!(
-                "{warn}note:{reset} the clock of this machine is {:.0}s off by the store's; timers go by the store's",
-                seconds.abs()
-            ),
+            WorkerEvent::ClockOff { seconds } => {
+                let off = time::span(Duration::try_from_secs_f64(seconds.abs()).unwrap_or(Duration::MAX));
+                let way = if *seconds < 0.0 { "ahead of" } else { "behind" };
+                format!("{warn}note:{reset} this machine's clock is {off} {way} the store's; timers go by the store's")
+            }
             WorkerEvent::StoreAway { error: why } => format!("{warn}store:{reset} {}", printable(why)),
             WorkerEvent::Draining { running } => {
                 format!("draining: {} under way", time::counted(*running as u64, "job"))

@@ -12,7 +12,7 @@ use rekindle::worker::{CancellationToken, Worker, WorkerBuilder, WorkerReport};
 use rekindle::{Error, QueueName};
 use rekindle_definitions::Built;
 
-use crate::app::{Access, App};
+use crate::app::App;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::run::{self, BuildArguments, Remembered, Signals};
@@ -61,7 +61,7 @@ pub struct Arguments {
 impl Arguments {
     /// Works.
     pub async fn run(self, app: &App) -> Outcome {
-        let engine = app.engine(Access::Create)?;
+        let engine = app.queueing_engine()?;
         let mut builder = self.configured(Worker::builder(engine))?;
         let mut built: Vec<Built> = Vec::new();
         for file in &self.files {
