@@ -228,6 +228,11 @@ impl SessionInfo {
         })
     }
 
+    /// Where each branch ends.
+    pub fn heads(&self) -> BTreeMap<BranchId, Head> {
+        self.branches.iter().map(|info| (info.branch.clone(), info.head)).collect()
+    }
+
     /// The current branch.
     pub fn current_branch(&self) -> Result<&BranchInfo> {
         self.branch(&self.current)

@@ -6,6 +6,7 @@ mod prune;
 mod transfer;
 mod verify;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -250,6 +251,12 @@ impl Journal {
     /// Removes a session and everything in it, unless somebody runs it.
     pub async fn clear_session(&self, session: &SessionKey) -> Result<Removed> {
         self.store.remove(&Removal::Session { session: session.clone() }).await
+    }
+
+    /// The same, but only if its branches are these and end there: nothing goes that the caller has
+    /// not seen. `Stale` otherwise.
+    pub async fn clear_session_at(&self, session: &SessionKey, heads: BTreeMap<BranchId, Head>) -> Result<Removed> {
+        self.store.remove(&Removal::SessionAt { session: session.clone(), heads }).await
     }
 
     /// Appends to the inbox what `append` makes of the session as it is, again if others were

@@ -143,13 +143,14 @@ impl Journal {
                 done.protected.push((session, reason));
                 continue;
             }
-            match self.clear_session(&session).await {
+            match self.clear_session_at(&session, info.heads()).await {
                 Ok(removed) => {
                     total.frames += removed.frames;
                     total.bytes += removed.bytes;
                     done.delete.push(session);
                 }
                 Err(error) if *error.kind() == ErrorKind::Protected => done.protected.push((session, Reason::Leased)),
+                Err(error) if *error.kind() == ErrorKind::Stale => done.protected.push((session, Reason::Active)),
                 Err(error) => return Err(error),
             }
         }

@@ -1,5 +1,7 @@
 //! Sessions and branches: creating, forking, removing, and what is protected.
 
+use std::collections::BTreeMap;
+
 use crate::codec::Frame;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
@@ -157,6 +159,14 @@ pub enum Removal {
         /// Which.
         session: SessionKey,
     },
+    /// The whole session, if its branches are these and end there; else it stays, and that is
+    /// `Stale`. Removing what is not there succeeds.
+    SessionAt {
+        /// Which.
+        session: SessionKey,
+        /// Where each branch ends.
+        heads: BTreeMap<BranchId, Head>,
+    },
     /// A branch without forks. Removing what is not there succeeds.
     Branch {
         /// Of which session.
@@ -181,7 +191,10 @@ impl Removal {
     /// The session it is about.
     pub fn session(&self) -> &SessionKey {
         match self {
-            Self::Session { session } | Self::Branch { session, .. } | Self::History { session, .. } => session,
+            Self::Session { session }
+            | Self::SessionAt { session, .. }
+            | Self::Branch { session, .. }
+            | Self::History { session, .. } => session,
         }
     }
 
@@ -191,7 +204,10 @@ impl Removal {
         let error = |error: Error| error.during("remove").on(self.session());
         let protected = |message: String| error(Error::new(ErrorKind::Protected, message));
         match self {
-            Self::Session { .. } => {
+            Self::SessionAt { heads, .. } if *heads != info.heads() => {
+                Err(error(Error::new(ErrorKind::Stale, "something has happened in the session since it was looked at")))
+            }
+            Self::Session { .. } | Self::SessionAt { .. } => {
                 let held = info.branches.iter().find_map(|branch| Some((branch, branch.live_lease(now)?)));
                 match held {
                     Some((branch, lease)) => {

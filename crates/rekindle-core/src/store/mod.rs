@@ -50,6 +50,8 @@ use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
 ///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.
 /// * **One at a time.** Each change is decided on the session as it is, with nobody changing any
 ///   branch of it in between: a lease may exclude the whole session.
+/// * **Nothing goes unseen.** A session that is removed as it was seen ([`Removal::SessionAt`]) takes
+///   nothing along that was appended since (`a_session_goes_only_as_it_was_seen`).
 /// * **Ordered.** Frames are read in the order of their `seq`, without gaps (`order_is_kept`).
 /// * **Isolated.** Namespaces, sessions and branches do not see each other
 ///   (`namespaces_and_sessions_are_isolated`).

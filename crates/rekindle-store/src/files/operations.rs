@@ -158,7 +158,7 @@ impl Session {
 
     pub(super) fn remove(&mut self, removal: &Removal, now: Timestamp) -> Result<Removed> {
         let removed = self.locked(true, |session| match removal {
-            Removal::Session { .. } => session.remove_session(removal, now),
+            Removal::Session { .. } | Removal::SessionAt { .. } => session.remove_session(removal, now),
             Removal::Branch { branch, .. } => session.remove_branch(removal, branch, now),
             Removal::History { branch, base, .. } => session.remove_history(removal, branch, base, now),
         });

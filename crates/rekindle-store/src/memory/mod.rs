@@ -231,7 +231,7 @@ impl Store for MemoryStore {
         };
         let before = total(session);
         let after = match removal {
-            Removal::Session { .. } => {
+            Removal::Session { .. } | Removal::SessionAt { .. } => {
                 sessions.remove(key);
                 self.queue.remove(key);
                 (0, 0)

@@ -112,7 +112,7 @@ impl Inner {
             Piece::Logged { entry, .. } => entry.len,
             Piece::Segment(segment) => segment.bytes,
         });
-        let (mut from, mut bytes) = (logged, sizes.sum::<u64>());
+        let (mut from, mut bytes) = (logged, sizes.fold(0, u64::saturating_add));
         while let Some(Piece::Segment(segment)) = from.checked_sub(1).and_then(|at| pieces.get(at))
             && segment.bytes <= bytes
             && segment.bytes.saturating_add(bytes) <= SEGMENT_BYTES

@@ -326,7 +326,9 @@ impl<S: Store> Store for LargeValues<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         match removal {
-            Removal::Session { session } => self.remove_session(removal, session).await,
+            Removal::Session { session } | Removal::SessionAt { session, .. } => {
+                self.remove_session(removal, session).await
+            }
             Removal::Branch { session, branch } => self.remove_branch(removal, session, branch).await,
             Removal::History { session, branch, base, fence } => {
                 let folder = self.folder(session).await?;

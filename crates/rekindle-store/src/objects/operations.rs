@@ -155,7 +155,7 @@ impl Operation for Removal {
             return Ok(Verdict::Settled(None));
         }
         let draft = match self {
-            Self::Session { .. } => Draft::new(Change { removed: true, ..Change::default() }),
+            Self::Session { .. } | Self::SessionAt { .. } => Draft::new(Change { removed: true, ..Change::default() }),
             Self::Branch { branch, .. } => Draft::new(Change { dropped: Some(branch.clone()), ..Change::default() }),
             Self::History { branch, base, .. } => {
                 let mut info = session.branch(branch)?.clone();

@@ -81,7 +81,7 @@ impl Inner {
                 if wanted.len() == read.limit || bytes >= PAGE_BYTES as u64 {
                     return Ok(Some((wanted, true)));
                 }
-                bytes += len;
+                bytes = len.saturating_add(bytes);
                 wanted.push(frame);
             }
         }

@@ -79,10 +79,15 @@ impl AppendSql {
 /// The statement for the branch whose row is `id`. With a `channel` and a payload it also wakes the
 /// session's job and tells everybody. The conditions are those of [`Append::decide`] for an append
 /// that is new; those of waking are [`Job::wake`](rekindle_core::queue::Job::wake)'s.
+///
+/// A job that is made while this waits for the inbox is not seen by a statement that began before.
+/// Making one writes the row of the inbox, so then it is another version of the row than the one
+/// this began with; nothing is changed, and a new statement sees the job.
 fn statement(schema: &str, id: &str, channel: &str) -> String {
     let now = now(13);
-    let (woken, told) = match channel.split_once(", ") {
+    let (unchanged, woken, told) = match channel.split_once(", ") {
         Some((channel, payload)) => (
+            format!("AND xmin = (SELECT seen.xmin FROM {schema}.branches seen WHERE seen.id = {id})"),
             format!(
                 ", woken AS (
                      UPDATE {schema}.jobs j SET wakes = j.wakes + 1, ready_at = CASE
@@ -94,7 +99,7 @@ fn statement(schema: &str, id: &str, channel: &str) -> String {
                 ", pg_notify({channel}, CASE WHEN EXISTS (SELECT FROM woken) THEN 'job ' ELSE 'inbox ' END || {payload})::text"
             ),
         ),
-        None => (String::new(), String::new()),
+        None => Default::default(),
     };
     format!(
         "WITH moved AS (
@@ -103,7 +108,7 @@ fn statement(schema: &str, id: &str, channel: &str) -> String {
                  lease_expires = CASE WHEN $5::int8 IS NULL THEN lease_expires ELSE {now} + $5 END
              WHERE id = {id} AND head = $6 AND head_hash = $7 AND CASE WHEN $8::int8 IS NULL
                  THEN lease_expires IS NULL OR lease_expires <= {now}
-                 ELSE lease_epoch = $8 AND lease_expires > {now} END
+                 ELSE lease_epoch = $8 AND lease_expires > {now} END {unchanged}
              RETURNING id, session),
          added AS (
              INSERT INTO {schema}.frames (branch, first, last, marks, body)

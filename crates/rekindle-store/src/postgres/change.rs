@@ -212,7 +212,7 @@ pub(super) async fn remove(scope: &Scope<'_>, removal: &Removal, base: &FrameRow
         return Ok(Removed::default());
     }
     let before = match removal {
-        Removal::Session { .. } => remove_session(scope, &found).await?,
+        Removal::Session { .. } | Removal::SessionAt { .. } => remove_session(scope, &found).await?,
         Removal::Branch { branch, .. } => remove_branches(scope, &[found.branch_id(branch)?]).await?,
         Removal::History { branch, base: new, .. } => {
             let id = found.branch_id(branch)?;

@@ -5,7 +5,7 @@ use rekindle_core::queue::{
     Beat, Beaten, ClaimRequest, Claimed, Enqueued, Job, JobPage, JobQuery, JobState, NewJob, Notices, Queue, QueueInfo,
     SettleJob, Settled, WorkerInfo,
 };
-use rekindle_core::{Error, Namespace, QueueName, Result, SessionKey, Timestamp};
+use rekindle_core::{BranchId, Error, Namespace, QueueName, Result, SessionKey, Timestamp};
 use tokio_postgres::types::Type;
 
 use super::change::time_now;
@@ -77,11 +77,23 @@ async fn enqueue(scope: &Scope<'_>, new: &NewJob) -> Outcome<Enqueued> {
     let row = scope.connection.query_opt(&sql, &[(&names[0], Type::TEXT), (&names[1], Type::TEXT)]).await?;
     let id: i64 = row.ok_or_else(|| missing(&new.session, "enqueue"))?.try_get(0)?;
     let existing = jobs::locked(scope, &new.session).await?.map(|stored| stored.job);
+    if existing.is_none() {
+        meet_inbox(scope, id).await?;
+    }
     let now = time_now(scope).await?;
     let enqueued = Job::enqueue(existing, new, now);
     jobs::put(scope, id, &enqueued.job, enqueued.job.state(now) == JobState::Ready).await?;
     scope.connection.commit().await?;
     Ok(enqueued)
+}
+
+/// Lets an append to the inbox come before the job or after it: whoever claims the job finds what was
+/// appended, or the append finds the job and wakes it.
+async fn meet_inbox(scope: &Scope<'_>, session: i64) -> Outcome<()> {
+    let sql = format!("UPDATE {}.branches SET updated_at = updated_at WHERE session = $1 AND name = $2", scope.schema);
+    let inbox = BranchId::inbox();
+    scope.connection.query(&sql, &[(&session, Type::INT8), (&inbox.as_str(), Type::TEXT)]).await?;
+    Ok(())
 }
 
 async fn settle_job(scope: &Scope<'_>, settle: &SettleJob) -> Outcome<Settled> {

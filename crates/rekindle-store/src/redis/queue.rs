@@ -19,6 +19,7 @@ use super::notices::Listener;
 use super::scripts::{self, Script};
 use super::session::{TRIES, contended, missing};
 use super::{RedisStore, value};
+use crate::system::system_ids;
 
 /// After this long, whoever was writing an inbox is taken to be gone.
 const PENDING: Duration = Duration::from_secs(5);
@@ -41,11 +42,13 @@ impl RedisStore {
         now: Option<Timestamp>,
     ) -> Result<bool> {
         let queue = self.link.keys.queue(&append.session.namespace);
-        let announce = Call::writing(queue.clone()).arg(append.session.id.to_string());
+        // Of its own: that somebody else has finished says nothing about this write.
+        let name = format!("{}\0{:032x}", append.session.id, u128::from_be_bytes(system_ids()?.nonce()));
+        let announce = Call::writing(queue.clone()).arg(name.clone());
         self.link.run_at(&scripts::ANNOUNCE, &announce, now).await?;
         let appended = value::number(self.link.run_at(script, call, now).await?)? == 1;
         // Also if it was refused: it may be the repetition of one that was carried out.
-        let wake = Call::writing(queue).args(self.inbox_notice(&append.session));
+        let wake = Call::writing(queue).args(self.inbox_notice(&append.session)).arg(name);
         self.link.run_at(&scripts::WAKE, &wake, now).await?;
         Ok(appended)
     }
@@ -87,7 +90,8 @@ impl RedisStore {
             .arg(before.unwrap_or_default().to_owned())
             .arg(after.map(job_text).unwrap_or_default())
             .arg(u8::from(here).to_string())
-            .arg(if after.is_some() { self.link.keys.channel() } else { String::new() });
+            // Also if the job goes: a limit may have room for another one.
+            .arg(self.link.keys.channel());
         Ok(match value::number(self.link.run(&scripts::SWAP, &call).await?)? {
             1 => Swapped::Done,
             2 => Swapped::NoSession,

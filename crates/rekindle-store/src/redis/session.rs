@@ -5,10 +5,12 @@
 //! if a lease has expired that was live; then it is decided again. Appends do not count as changes:
 //! they move heads only forward and extend no lease that has expired, so no decision depends on them.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use redis::Value;
 use rekindle_core::{
-    Append, Appended, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
+    Append, Appended, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Head, Lease, LeaseRequest,
     NewSession, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo, SessionKey, Timestamp,
 };
 
@@ -279,7 +281,8 @@ impl RedisStore {
 
     async fn try_remove(&self, removal: &Removal, found: &StoredSession) -> Result<Option<Removed>> {
         let (key, change) = match removal {
-            Removal::Session { session } => return self.remove_session(session, found).await,
+            Removal::Session { session } => return self.remove_session(session, found, &BTreeMap::new()).await,
+            Removal::SessionAt { session, heads } => return self.remove_session(session, found, heads).await,
             Removal::Branch { session, branch } => {
                 let removed_fields = branch_field_names(branch);
                 (session, Change { goes: "all".into(), removed_fields, ..Change::new(branch, Vec::new()) })
@@ -314,7 +317,13 @@ impl RedisStore {
         Ok(Some(Changed { head: value::text(head)?, removed }))
     }
 
-    async fn remove_session(&self, key: &SessionKey, found: &StoredSession) -> Result<Option<Removed>> {
+    /// Removes a session as it was read, if the heads are these: appends do not count as changes.
+    async fn remove_session(
+        &self,
+        key: &SessionKey,
+        found: &StoredSession,
+        heads: &BTreeMap<BranchId, Head>,
+    ) -> Result<Option<Removed>> {
         let link = &self.link;
         let keys = link.keys.session(key);
         let branches = found.info.branches.iter().flat_map(|info| keys.branch(&info.branch));
@@ -328,7 +337,8 @@ impl RedisStore {
             .arg(found.version.clone())
             .arg(found.info.branches.len().to_string())
             .arg(if link.is_single() { entry.clone() } else { String::new() })
-            .arg(key.id.to_string());
+            .arg(key.id.to_string())
+            .args(field_args(heads.iter().map(|(branch, head)| (format!("h:{branch}"), head_text(*head))).collect()));
         let mut values = value::list(link.run(&scripts::REMOVE, &call).await?)?.into_iter();
         let (Some(frames), Some(bytes)) = (values.next(), values.next()) else { return Ok(None) };
         if !link.is_single() {

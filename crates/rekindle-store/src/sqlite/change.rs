@@ -83,7 +83,7 @@ pub(super) fn remove(scope: &mut Scope, removal: &Removal, parts: &[FrameRow]) -
         return Ok(Removed::default());
     }
     let before = match removal {
-        Removal::Session { .. } => remove_session(connection, &found)?,
+        Removal::Session { .. } | Removal::SessionAt { .. } => remove_session(connection, &found)?,
         Removal::Branch { branch, .. } => remove_branch(connection, &found, branch)?,
         Removal::History { branch, base, .. } => {
             let (line, removed) = remove_frames(connection, &found, branch, base.head.seq)?;

@@ -10,3 +10,4 @@ mod opening;
 mod proxy;
 mod races;
 mod tls;
+mod wakes;

@@ -12,6 +12,7 @@ mod killed;
 mod proxy;
 mod refusals;
 mod replicas;
+mod wakes;
 
 use fixtures::{Cluster, Shared};
 

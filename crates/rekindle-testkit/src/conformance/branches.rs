@@ -1,7 +1,9 @@
 //! Branches: forks of forks, time travel, checkpoints.
 
 use rekindle_core::record::{Checkpoint, CheckpointMarked, Extra};
-use rekindle_core::{BranchId, CheckpointId, ErrorKind, Hash, Head, OwnerId, Position, Removal, Seq, StoreExt as _};
+use rekindle_core::{
+    BranchId, CheckpointId, ErrorKind, Hash, Head, Journal, OwnerId, Position, Removal, Seq, StoreExt as _,
+};
 
 use crate::fixture::{Harness, key};
 use crate::history::{History, checkpoint, message};
@@ -191,4 +193,49 @@ pub async fn what_was_seen_can_be_checked(harness: &Harness) {
         assert!(error.message().contains(words), "{error:?}");
         assert_eq!(error.position().map(|position| position.seq), Some(seen.seq));
     }
+}
+
+/// A session that is removed as it was seen takes nothing along that came since, however close.
+pub async fn a_session_goes_only_as_it_was_seen(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    main.append_steps(2).await.unwrap();
+    let seen = journal.open(&key("a")).await.unwrap().heads();
+    main.fork("first", 2).await.unwrap();
+    let refused = async |heads| journal.clear_session_at(&key("a"), heads).await.unwrap_err().kind().clone();
+    assert_eq!(refused(seen).await, ErrorKind::Stale);
+    let seen = journal.open(&key("a")).await.unwrap().heads();
+    journal.send(&key("a"), &[message("m")]).await.unwrap();
+    assert_eq!(refused(seen).await, ErrorKind::Stale);
+    let seen = journal.open(&key("a")).await.unwrap().heads();
+    let (owner, ttl) = (OwnerId::new("o").unwrap(), std::time::Duration::from_secs(9));
+    let lease = journal.store().acquire(&key("a"), &BranchId::main(), &owner, ttl).await.unwrap();
+    assert_eq!(refused(seen.clone()).await, ErrorKind::Protected);
+    journal.store().release(&lease).await.unwrap();
+    assert!(journal.clear_session_at(&key("a"), seen.clone()).await.unwrap().frames > 0);
+    assert_eq!(journal.clear_session_at(&key("a"), seen).await.unwrap(), Default::default());
+    for round in 0..4 {
+        nothing_goes_unseen(harness, &journal, &format!("round {round}")).await;
+    }
+}
+
+async fn nothing_goes_unseen(harness: &Harness, journal: &Journal, id: &str) {
+    harness.session(journal, id).await;
+    let (sender, session) = (journal.clone(), key(id));
+    let sending = tokio::spawn(async move {
+        let mut acknowledged = 0;
+        while acknowledged < 20 && sender.send(&session, &[message("m")]).await.is_ok() {
+            acknowledged += 1;
+        }
+        acknowledged
+    });
+    let gone = loop {
+        let heads = journal.open(&key(id)).await.unwrap().heads();
+        match journal.clear_session_at(&key(id), heads.clone()).await {
+            Ok(_) => break heads,
+            Err(error) => assert_eq!(*error.kind(), ErrorKind::Stale, "{error:?}"),
+        }
+    };
+    assert_eq!(gone[&BranchId::inbox()].seq, Seq(sending.await.unwrap()));
 }

@@ -71,6 +71,7 @@ macro_rules! conformance {
                     checkpoints_are_found_newest_first
                     what_was_seen_can_be_checked
                     a_branch_can_be_removed_unless_needed
+                    a_session_goes_only_as_it_was_seen
                     list_filters
                     paging_is_stable_under_writes
                     describing_changes_the_header

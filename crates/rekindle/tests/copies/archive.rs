@@ -11,7 +11,7 @@ use rekindle::retention::Reason;
 use rekindle::{Engine, Error, ErrorKind, RunId, SessionKey, Store};
 
 use crate::kit::{Stop, Stopping, engine, memory, rich, set, whole, write};
-use crate::shelf::Shelf;
+use crate::shelf::{Held, Shelf};
 
 async fn archive(engine: &Engine, shelf: &Shelf, session: &SessionKey) -> Result<Archived, Error> {
     operations::archive(engine, shelf, session, &ArchiveOptions::default()).await
@@ -203,4 +203,57 @@ async fn everything_wrong_with_an_archive_is_said() {
     assert!(is_there(&elsewhere, &key).await);
     let replace = ArchiveOptions { replace: true, ..ArchiveOptions::default() };
     assert!(operations::archive(&elsewhere, &shelf, &key, &replace).await.unwrap().removed);
+}
+
+#[tokio::test]
+async fn two_that_archive_the_same_session_at_once_do_not_lose_it_between_them() {
+    for (early_call, early_end) in [("put_new", ".json"), ("put", ".json"), ("put_new", ".zst")] {
+        let (engine, shelf) = (engine(memory(), Codec::new()), Shelf::new());
+        let key = rich(&engine, "trip").await;
+        if early_call == "put" {
+            // There is an archive of its beginning, which both replace.
+            archive(&engine, &shelf, &key).await.unwrap();
+            restore(&engine, &shelf, &key).await.unwrap();
+            write(&engine, &key, "main", &[set("n", 7)]).await;
+        }
+        let run = |place: Arc<Held>| {
+            let (engine, key) = (engine.clone(), key.clone());
+            tokio::spawn(async move { operations::archive(&engine, &*place, &key, &ArchiveOptions::default()).await })
+        };
+        // One has read the session, but not yet written.
+        let early = Held::new(&shelf, early_call, early_end);
+        let first = run(early.clone());
+        early.reached.acquire().await.unwrap().forget();
+        // The session goes on; the other one has written, and is about to clear up and to remove it.
+        engine.journal().send(&key, &[set("sent", 2)]).await.unwrap();
+        let original = whole(&engine, &key).await;
+        let late = Held::new(&shelf, "list", "");
+        let second = run(late.clone());
+        late.reached.acquire().await.unwrap().forget();
+        early.go_on.add_permits(1);
+        let first = first.await.unwrap();
+        assert_eq!(*first.unwrap_err().kind(), ErrorKind::Stale, "{early_call} {early_end}");
+        late.go_on.add_permits(1);
+        let second = second.await.unwrap();
+        if is_there(&engine, &key).await {
+            assert_eq!(*second.unwrap_err().kind(), ErrorKind::Stale, "{early_call} {early_end}");
+            archive(&engine, &shelf, &key).await.unwrap();
+        }
+        restore(&engine, &shelf, &key).await.unwrap();
+        assert_eq!(whole(&engine, &key).await, original, "{early_call} {early_end}");
+    }
+}
+
+#[tokio::test]
+async fn an_archive_whose_object_is_gone_is_written_again_while_the_session_is_there() {
+    let (engine, shelf) = (engine(memory(), Codec::new()), Shelf::new());
+    let key = rich(&engine, "trip").await;
+    let original = whole(&engine, &key).await;
+    let keep = ArchiveOptions { keep: true, ..ArchiveOptions::default() };
+    operations::archive(&engine, &shelf, &key, &keep).await.unwrap();
+    shelf.objects.lock().unwrap().retain(|name, _| name.ends_with(".json"));
+    let again = archive(&engine, &shelf, &key).await.unwrap();
+    assert!(again.removed && !again.there);
+    restore(&engine, &shelf, &key).await.unwrap();
+    assert_eq!(whole(&engine, &key).await, original);
 }

@@ -13,7 +13,7 @@ use rekindle::{
 };
 use rekindle_store::{FileStore, SqliteStore, StoreOptions};
 
-use crate::kit::{Stop, Stopping, engine, lead, memory, rich, set, whole, write};
+use crate::kit::{Busy, Stop, Stopping, engine, lead, memory, rich, set, whole, write};
 
 async fn copy(from: &Engine, to: &Engine, session: &SessionKey) -> Result<CopyReport, Error> {
     operations::copy(from, to, session, &CopyOptions::default(), &|_| ()).await
@@ -281,4 +281,30 @@ async fn a_session_that_is_not_there_is_said() {
     let (from, to) = (engine(memory(), Codec::new()), engine(memory(), Codec::new()));
     let key = from.key("none").unwrap();
     assert_eq!(*copy(&from, &to, &key).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_session_copied_onto_itself_is_not_replaced_by_nothing() {
+    let store = memory();
+    let plain = engine(store.clone(), Codec::new());
+    let key = rich(&plain, "trip").await;
+    let busy = engine(Busy::new(store), Codec::new());
+    let error = operations::copy(&busy, &busy, &key, &told(Diverged::Replace), &|_| ()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Stale, "{error:?}");
+    assert!(operations::verify(&plain, &key, &Default::default()).await.unwrap().sound);
+    let again = operations::copy(&busy, &busy, &key, &told(Diverged::Replace), &|_| ()).await.unwrap();
+    assert_eq!(again.outcome, CopyOutcome::There);
+}
+
+#[tokio::test]
+async fn a_new_copy_that_somebody_already_writes_to_stays() {
+    let (from, store) = (engine(memory(), Codec::new()), memory());
+    let key = rich(&from, "trip").await;
+    let busy = engine(Busy::new(store.clone()), Codec::new());
+    let error = copy(&from, &busy, &key).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Stale, "{error:?}");
+    let to = engine(store, Codec::new());
+    let inbox = |info: rekindle::SessionInfo| info.branch(&BranchId::inbox()).unwrap().head.seq.0;
+    let (sent, there) = (from.journal().open(&key).await.unwrap(), to.journal().open(&key).await.unwrap());
+    assert_eq!(inbox(there), inbox(sent) + 1);
 }

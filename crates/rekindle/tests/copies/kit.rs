@@ -209,3 +209,59 @@ fn frame_of(slot: Slot) -> Frame {
         Slot::Damaged(damage) => panic!("{damage:?}"),
     }
 }
+
+/// A store in which somebody sends a message to a session just before it is opened for the second time.
+#[derive(Debug)]
+pub struct Busy {
+    store: Arc<dyn Store>,
+    opened: AtomicU64,
+}
+
+impl Busy {
+    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { store, opened: AtomicU64::new(0) })
+    }
+}
+
+#[async_trait]
+impl Store for Busy {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        self.store.create(new).await
+    }
+
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        if self.opened.fetch_add(1, Ordering::SeqCst) == 1 {
+            let sender = engine(self.store.clone(), Codec::new());
+            sender.journal().send(session, &[set("sent", 7)]).await?;
+        }
+        self.store.open(session).await
+    }
+
+    async fn append(&self, append: &Append) -> Result<Appended> {
+        self.store.append(append).await
+    }
+
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
+        self.store.read(read).await
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        self.store.list(query).await
+    }
+
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
+        self.store.fork(fork).await
+    }
+
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        self.store.lease(request).await
+    }
+
+    async fn remove(&self, removal: &Removal) -> Result<Removed> {
+        self.store.remove(removal).await
+    }
+}

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use rekindle::operations::ArchivePlace;
 use rekindle::{Error, ErrorKind, Result};
 
+use tokio::sync::Semaphore;
+
 use crate::kit::Stop;
 
 #[derive(Clone, Debug)]
@@ -75,5 +77,61 @@ impl ArchivePlace for Shelf {
             let behind = found.filter(|(name, _)| after.is_none_or(|after| name.as_str() > after));
             behind.take(limit).map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect()
         })
+    }
+}
+
+/// The objects of a shelf, behind calls of which one waits until it may go on.
+#[derive(Debug)]
+pub struct Held {
+    shelf: Shelf,
+    at: (&'static str, &'static str),
+    pub reached: Semaphore,
+    pub go_on: Semaphore,
+}
+
+impl Held {
+    /// Waits at a call whose name ends so.
+    pub fn new(shelf: &Shelf, call: &'static str, end: &'static str) -> Arc<Self> {
+        let (reached, go_on) = (Semaphore::new(0), Semaphore::new(0));
+        Arc::new(Self { shelf: shelf.clone(), at: (call, end), reached, go_on })
+    }
+
+    async fn pass(&self, call: &str, name: &str) {
+        if self.at.0 == call && name.ends_with(self.at.1) {
+            self.reached.add_permits(1);
+            self.go_on.acquire().await.unwrap().forget();
+        }
+    }
+}
+
+#[async_trait]
+impl ArchivePlace for Held {
+    fn shown(&self) -> String {
+        self.shelf.shown()
+    }
+
+    async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
+        self.pass("put", name).await;
+        self.shelf.put(name, bytes).await
+    }
+
+    async fn put_new(&self, name: &str, bytes: Bytes) -> Result<bool> {
+        self.pass("put_new", name).await;
+        self.shelf.put_new(name, bytes).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        self.pass("get", name).await;
+        self.shelf.get(name).await
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.pass("delete", name).await;
+        self.shelf.delete(name).await
+    }
+
+    async fn list(&self, folder: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>> {
+        self.pass("list", folder).await;
+        self.shelf.list(folder, after, limit).await
     }
 }

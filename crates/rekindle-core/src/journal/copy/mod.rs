@@ -10,6 +10,8 @@ mod check;
 mod plan;
 mod run;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use self::check::Arrived;
@@ -17,7 +19,8 @@ use self::plan::{Standing, is_missing, standing};
 use self::run::Copying;
 use super::Journal;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{SessionId, SessionKey};
+use crate::id::{BranchId, SessionId, SessionKey};
+use crate::position::Head;
 use crate::session::{Damage, DamageKind, SessionHeader, SessionInfo};
 
 /// What is done if another history of the same name is at the target.
@@ -165,11 +168,36 @@ impl Journal {
                 for branch in &source.branches {
                     checked.check_branch(branch, branch.head).await?;
                 }
+                let heads = self.still_diverged(to, source, key).await?;
                 if !options.dry_run {
-                    to.clear_session(key).await?;
+                    to.clear_session_at(key, heads).await?;
                 }
                 found(CopyOutcome::Replaced, whole.records)
             }
+        }
+    }
+}
+
+impl Journal {
+    /// Where the session at the target ends, if it still is not what the one to copy was or is; an
+    /// error else. The target is looked at first: if both are one and the same session, which only
+    /// went on meanwhile, the source has gone at least as far, and nothing is removed.
+    async fn still_diverged(
+        &self,
+        to: &Journal,
+        source: &SessionInfo,
+        key: &SessionKey,
+    ) -> Result<BTreeMap<BranchId, Head>> {
+        let there = match to.store().open(key).await {
+            Err(error) if is_missing(&error) => return Ok(BTreeMap::new()),
+            other => other?,
+        };
+        let now = self.store().open(&source.header.key).await?;
+        match standing(self, &now, Some(&there)).await {
+            Err(error) if *error.kind() == ErrorKind::AlreadyExists => Ok(there.heads()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::new(ErrorKind::Stale, "the session has gone on since the copy began")
+                .hint("nothing was removed; repeat the copy")),
         }
     }
 }

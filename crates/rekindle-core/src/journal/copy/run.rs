@@ -267,6 +267,11 @@ impl<'a> Copying<'a> {
         let there = self.to.store().open(&self.header.key).await?;
         for branch in &self.source.branches {
             let arrived = there.branch(&branch.branch)?;
+            if arrived.head.seq > branch.head.seq {
+                let message = format!("somebody else already writes to branch `{}` of the copy", branch.branch);
+                return Err(Error::new(ErrorKind::Stale, message)
+                    .hint("nothing was removed; what they wrote is not part of the session that was copied"));
+            }
             if arrived.head != branch.head
                 || arrived.parent != branch.parent
                 || there.header.genesis != self.header.genesis

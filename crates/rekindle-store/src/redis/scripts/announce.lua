@@ -1,2 +1,3 @@
--- KEYS: queue. ARGV: time, id. For a cluster, before the inbox is written.
+-- KEYS: queue. ARGV: time, name of the write: id, zero byte, something no other write has. For a cluster, before the inbox
+-- is written.
 return redis.call('ZADD', KEYS[Q + 5], text(clock()), ARGV[2])

@@ -23,9 +23,9 @@ for _ = 1, tonumber(argument()) do
 end
 
 -- An inbox whose writer was not heard of again: it may have been written.
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[Q + 5], '-inf', text(now - tonumber(ARGV[5])))) do
-  redis.call('ZREM', KEYS[Q + 5], id)
-  wake(id, now)
+for _, write in ipairs(redis.call('ZRANGEBYSCORE', KEYS[Q + 5], '-inf', text(now - tonumber(ARGV[5])))) do
+  redis.call('ZREM', KEYS[Q + 5], write)
+  wake(string.match(write, '^[^%z]*'), now)
 end
 -- What has become ready.
 while true do

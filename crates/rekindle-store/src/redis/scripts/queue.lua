@@ -1,6 +1,6 @@
 -- Jobs of a namespace, from key `Q` on: `jobs` (id to job), `ids` (in order), `due` (by the time they become
--- ready), `ready` (in the order they are taken), `claimed` (ids), `pending` (sessions whose inbox is being
--- written, in a cluster), `workers`. A job is thirteen texts with a zero byte between them.
+-- ready), `ready` (in the order they are taken), `claimed` (ids), `pending` (inboxes that are being
+-- written, in a cluster, each write by itself), `workers`. A job is thirteen texts with a zero byte between them.
 local QUEUE, PRIORITY, AGENT, KEY, MOST, READY, WORKER, NUMBER = 1, 2, 3, 4, 5, 7, 8, 9
 local CLAIMS, ATTEMPTS, WAKES = 10, 11, 12
 local function jobs_key() return KEYS[Q] end

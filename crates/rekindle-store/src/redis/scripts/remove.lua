@@ -1,8 +1,12 @@
 -- KEYS: session, then frames, base and marks of each branch; the list.
--- ARGV: time, version decided upon, how many branches, entry of the list or nothing, id.
+-- ARGV: time, version decided upon, how many branches, entry of the list or nothing, id, fields that must be so.
 -- Gives nothing if the session is not as it was, else frames and bytes that went.
 local version, branches, entry, id = argument(), tonumber(argument()), argument(), argument()
 if redis.call('HGET', KEYS[1], 'v') ~= version then return {} end
+for _ = 1, tonumber(argument()) do
+  local field, value = argument(), argument()
+  if redis.call('HGET', KEYS[1], field) ~= value then return {} end
+end
 local frames, bytes = 0, 0
 for branch = 1, branches do
   local first = 3 * branch - 1

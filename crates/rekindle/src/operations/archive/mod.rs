@@ -85,5 +85,5 @@ fn protected(session: &SessionKey, reason: &Reason) -> Error {
 }
 
 fn heads(info: &SessionInfo) -> BTreeMap<BranchId, Head> {
-    info.branches.iter().map(|branch| (branch.branch.clone(), branch.head)).collect()
+    info.heads()
 }

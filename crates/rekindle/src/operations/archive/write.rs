@@ -79,17 +79,26 @@ async fn archive_session(
     if options.dry_run {
         return Ok(before);
     }
-    let entry = match known.filter(|_| there) {
+    let there = there && is_sound(place, known.as_ref()).await?;
+    let entry = match known.clone().filter(|_| there) {
         Some(known) => known,
-        None => write(engine, place, session, options).await?,
+        None => write(engine, place, session, known.as_ref()).await?,
     };
-    check(place, &entry).await?;
     tidy(place, &entry).await?;
     let freed = match options.keep {
         true => Freed::default(),
-        false => remove(engine, session, &entry).await?,
+        false => remove(engine, place, &entry).await?,
     };
-    Ok(Archived { archive: Some(entry), removed: !options.keep, freed, ..before })
+    Ok(Archived { archive: Some(entry), there, removed: !options.keep, freed, ..before })
+}
+
+/// Whether an archive can be read. One that cannot, of a session that is there, is written again.
+async fn is_sound(place: &dyn ArchivePlace, known: Option<&ArchiveEntry>) -> Result<bool> {
+    let Some(known) = known else { return Ok(false) };
+    match check(place, known).await {
+        Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(false),
+        other => other.map(|()| true),
+    }
 }
 
 fn refuse_protected(info: &SessionInfo) -> Result<()> {
@@ -109,12 +118,13 @@ async fn refuse_other(engine: &Engine, session: &SessionKey, known: &ArchiveEntr
     }
 }
 
-/// Exports, puts the object, reads it back, and writes the entry.
+/// Exports, puts the object, reads it back, and writes the entry, in the place of none but `known`:
+/// whatever came since may hold more than was exported here.
 async fn write(
     engine: &Engine,
     place: &dyn ArchivePlace,
     session: &SessionKey,
-    options: &ArchiveOptions,
+    known: Option<&ArchiveEntry>,
 ) -> Result<ArchiveEntry> {
     let object = exported(engine, session).await?;
     // What was exported is what counts, whatever happened to the session since.
@@ -130,15 +140,10 @@ async fn write(
         return Ok(entry);
     }
     match entry::read(place, &name).await? {
+        Some(there) if Some(&there) == known => place.put(&name, bytes).await.map(|()| entry),
         // Somebody else archived the same.
-        Some(known) if known.heads == entry.heads => Ok(known),
-        Some(known) => {
-            if !options.replace {
-                refuse_other(engine, session, &known).await?;
-            }
-            place.put(&name, bytes).await?;
-            Ok(entry)
-        }
+        Some(there) if there.heads == entry.heads => Ok(there),
+        Some(_) => Err(somebody_else()),
         None => Err(Error::new(ErrorKind::StoreUnavailable, "the archive was removed meanwhile").hint("try again")),
     }
 }
@@ -202,13 +207,24 @@ async fn tidy(place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Result<()> {
     Ok(())
 }
 
-/// Removes the session, if it is still what was archived.
-async fn remove(engine: &Engine, session: &SessionKey, entry: &ArchiveEntry) -> Result<Freed> {
+fn somebody_else() -> Error {
+    Error::new(ErrorKind::Stale, "somebody else archives it at the same time")
+        .hint("it stays in the store; archive it again when they are done")
+}
+
+/// Removes the session, if the archive stands and the session is still what was archived.
+async fn remove(engine: &Engine, place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Result<Freed> {
+    if entry::read(place, &entry.name()).await?.as_ref() != Some(entry) {
+        return Err(somebody_else());
+    }
+    check(place, entry).await?;
+    let session = &entry.session;
     let info = engine.journal().store().open(session).await?;
     refuse_protected(&info)?;
     if heads(&info) != entry.heads || info.header.incarnation != entry.incarnation {
         return Err(Error::new(ErrorKind::Stale, "something happened in the session while it was archived")
             .hint("it stays in the store; archive it again"));
     }
-    engine.journal().clear_session(session).await.map(Freed::from)
+    // What arrives from here on is not in the archive, and then the session stays.
+    engine.journal().clear_session_at(session, entry.heads.clone()).await.map(Freed::from)
 }
