@@ -104,6 +104,13 @@ fn meaning_of_loss(error: &tokio_postgres::Error) -> Meaning {
     if is_conversion(error) {
         return (ErrorKind::Corrupt, "a row of the database cannot be read", "");
     }
+    if error.to_string().starts_with("invalid configuration") {
+        return (
+            ErrorKind::Invalid,
+            "the server asks for a password, and none was given",
+            "give it apart from the URL if you can: the setting `password`, at the command line `store_password`",
+        );
+    }
     if is_tls(error) {
         return (
             ErrorKind::StoreUnavailable,

@@ -25,7 +25,11 @@ pub(super) fn another_store(shown: &str) -> Error {
 
 fn meaning(error: &RedisError) -> (ErrorKind, &'static str, Option<&'static str>) {
     if error.kind() == RedisKind::AuthenticationFailed {
-        return (ErrorKind::StoreUnavailable, "the server refused the login", Some("check user and password"));
+        return (ErrorKind::Invalid, "the server refuses the login", Some("check user and password"));
+    }
+    if error.detail().is_some_and(|detail| detail.contains("DB index")) {
+        let hint = "name another with /NUMBER behind the host; a cluster has 0 alone";
+        return (ErrorKind::Invalid, "the server has no database of that number", Some(hint));
     }
     match error.code() {
         Some(code) => answered(code),
@@ -69,11 +73,9 @@ fn answered(code: &str) -> (ErrorKind, &'static str, Option<&'static str>) {
         ),
         "LOADING" => (ErrorKind::StoreUnavailable, "the server is still loading its data", None),
         "BUSY" | "TRYAGAIN" | "MASTERDOWN" | "CLUSTERDOWN" => (ErrorKind::StoreUnavailable, "the server is busy", None),
-        "NOAUTH" | "WRONGPASS" => {
-            (ErrorKind::StoreUnavailable, "the server refused the login", Some("check user and password"))
-        }
+        "NOAUTH" | "WRONGPASS" => (ErrorKind::Invalid, "the server refuses the login", Some("check user and password")),
         "NOPERM" => (
-            ErrorKind::StoreUnavailable,
+            ErrorKind::Invalid,
             "the user may not do that on the server",
             Some("the user needs the keys and the channel of the prefix, and scripts"),
         ),
@@ -96,7 +98,10 @@ mod tests {
 
     #[test]
     fn answers_get_the_kind_callers_can_act_on() {
-        for code in ["READONLY", "LOADING", "NOAUTH", "WRONGPASS", "NOPERM", "BUSY", "CLUSTERDOWN"] {
+        for code in ["NOAUTH", "WRONGPASS", "NOPERM"] {
+            assert_eq!(answered(code).0, ErrorKind::Invalid, "{code}");
+        }
+        for code in ["READONLY", "LOADING", "BUSY", "CLUSTERDOWN"] {
             assert_eq!(answered(code).0, ErrorKind::StoreUnavailable, "{code}");
         }
         for code in ["OOM", "MISCONF", "NOREPLICAS"] {

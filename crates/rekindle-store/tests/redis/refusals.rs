@@ -25,8 +25,8 @@ async fn a_wrong_password_is_refused_and_not_shown() {
     let wrong = format!("redis://:wrong-secret@127.0.0.1:{}", server.port());
     for url in [&wrong, &server.url()] {
         let error = refusal(url).await;
-        assert_eq!(*error.kind(), ErrorKind::StoreUnavailable);
-        assert!(error.message().contains("refused the login"), "{error}");
+        assert_eq!(*error.kind(), ErrorKind::Invalid);
+        assert!(error.message().contains("refuses the login"), "{error}");
         let shown = format!("{error:?} {error} {} {:?}", error.next_step(), store(url));
         assert!(!shown.contains("-secret"), "{shown}");
     }
