@@ -320,6 +320,15 @@ pub async fn woken_while_claimed(harness: &Harness) {
         settle(store, &again, settlement).await;
         assert!(claim(store, "w2", 1).await.is_empty());
     }
+    enqueued(harness, &journal, "again").await;
+    let again = || Settlement::Again { after: Duration::from_secs(3_600), counts: true, note: "no model".into() };
+    let job = claim(store, "w1", 1).await.pop().unwrap();
+    send(&journal, "again").await;
+    settle(store, &job, again()).await;
+    let job = claim(store, "w1", 1).await.pop().unwrap();
+    assert_eq!((job.session.id.as_str(), job.attempts), ("again", 2));
+    settle(store, &job, again()).await;
+    assert!(claim(store, "w1", 1).await.is_empty());
 }
 
 /// A job does not outlive its session, nor come back with the next of that name.

@@ -246,7 +246,7 @@ impl Job {
             Settlement::Again { after, counts, note } => {
                 let attempts = if *counts { self.attempts } else { self.attempts.saturating_sub(1) };
                 self.note.clone_from(note);
-                self.give_back(Some(now.plus(*after)), attempts);
+                self.give_back(Some(if woken { now } else { now.plus(*after) }), attempts);
             }
             Settlement::Progress => self.attempts = 0,
         }

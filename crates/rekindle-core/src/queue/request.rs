@@ -152,7 +152,7 @@ pub enum Settlement {
     },
     /// It was not finished here.
     Again {
-        /// Not before so long.
+        /// Not before so long, unless something arrives.
         after: Duration,
         /// Whether this was an attempt that failed.
         counts: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rekindle_core::queue::{Job, NewJob, SettleJob, Settled, Settlement};
+use rekindle_core::queue::{Job, SettleJob, Settled, Settlement};
 use rekindle_core::record::RunOutcome;
 use rekindle_core::{Error, ErrorKind, Record, Result, SessionInfo, SessionKey, Timestamp};
 use tokio_util::sync::CancellationToken;
@@ -307,23 +307,10 @@ impl JobTurn<'_> {
                 (Settlement::Again { after: HELD, counts: false, note }, WorkerEvent::Held { session, reason })
             }
         };
-        let held = matches!(event, WorkerEvent::Held { .. });
         match self.send(settlement).await {
-            // Whatever came meanwhile may have put it right.
-            Ok(Settled::Kept(job)) if held && job.wakes != self.wakes => self.wake(job).await,
             Ok(Settled::Lost) => self.core.tell(WorkerEvent::Lost { session: self.job.session.clone() }),
             Ok(_) => self.core.tell(event),
             Err(error) => self.core.tell(WorkerEvent::StoreAway { error: error.to_string() }),
-        }
-    }
-
-    /// Makes a job ready at once.
-    async fn wake(&self, job: Job) {
-        let Job { session, queue, priority, agent, key, .. } = job;
-        let new = NewJob { queue, priority, agent, key, ..NewJob::new(session) };
-        let woken = async { self.core.queue()?.enqueue(&new).await };
-        if let Err(error) = woken.await {
-            self.core.tell(WorkerEvent::StoreAway { error: error.to_string() });
         }
     }
 

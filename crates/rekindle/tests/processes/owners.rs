@@ -204,9 +204,12 @@ async fn a_process_whose_session_is_taken_over_while_it_works_is_fenced_out() {
             let context = format!("{durability:?}, taken over after `{line}`");
             let directory = TempDir::new().unwrap();
             let order = |name: &str| Order { durability, ..Order::new(directory.path(), name, script()) };
+            // Started first: a busy machine may take longer to start a process than the other has work.
+            let mut new = Order { take_over: true, gated: true, ..order("new") }.start();
+            new.wait_for("ready");
             let mut old = order("old").start();
             old.wait_for(line);
-            let new = Order { take_over: true, ..order("new") }.start();
+            new.tell("go");
             let (_, fenced) = old.end();
             assert_eq!(fenced.code.as_deref(), Some("RK0006"), "{context}: {fenced:?}");
             let (_, end) = new.end();
