@@ -150,7 +150,8 @@ impl Frame {
     /// # use rekindle_core::{BranchId, Head, SessionId, SessionKey, Timestamp};
     /// # let session: SessionKey = SessionId::new("a")?.into();
     /// # let place = Place { session: &session, branch: &BranchId::main() };
-    /// # let stamp = Stamp { after: Head::default(), at: Timestamp(1), nonce: [0; 16] };
+    /// # let after = Head { seq: rekindle_core::Seq::ZERO, hash: rekindle_core::Hash::default() };
+    /// # let stamp = Stamp { after, at: Timestamp(1), nonce: [0; 16] };
     /// # let record: rekindle_core::Record = rekindle_core::Json::parse(r#"{"edit":{"author":"a","reason":""}}"#)?.decode()?;
     /// # let frame = Codec::new().encode(place, stamp, &[record])?;
     /// let small = frame.detach("s3://bucket/value");
