@@ -4,7 +4,7 @@
 //! Writers of the same branch wait for each other at its row, and the condition is looked at again
 //! when the wait is over; so of two appends behind the same head, the second finds that it moved.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use rekindle_core::{Append, Appended, BranchId, Decided, Error, ErrorKind, Hash, Seq, SessionKey, Slot};
@@ -14,6 +14,7 @@ use super::Scope;
 use super::connection::{Value, now};
 use super::failure::Outcome;
 use super::frames::{self, FrameRows};
+use super::group::Waiting;
 use super::rows::{HeaderColumns, StoredSession, find_session, header, missing, signed};
 
 /// The most branches whose rows are remembered.
@@ -29,7 +30,7 @@ const LONGEST_LEASE: i64 = 1 << 62;
 pub(super) struct BranchCache(Mutex<HashMap<(SessionKey, BranchId), i64>>);
 
 impl BranchCache {
-    fn find(&self, append: &Append) -> Option<i64> {
+    pub(super) fn find(&self, append: &Append) -> Option<i64> {
         self.with(|known| known.get(&(append.session.clone(), append.branch.clone())).copied())
     }
 
@@ -58,6 +59,7 @@ pub(super) struct AppendSql {
     by_name: String,
     inbox_by_id: String,
     inbox_by_name: String,
+    together: String,
 }
 
 impl AppendSql {
@@ -72,22 +74,57 @@ impl AppendSql {
             by_name: statement(schema, &by_name, ""),
             inbox_by_id: statement(schema, "$1", "$14, $15"),
             inbox_by_name: statement(schema, &by_name, "$17, $18"),
+            together: statement_for_many(schema),
         }
     }
 }
 
+/// Where a statement finds what an append asks for: names of columns or numbers of parameters.
+struct Asked<'a> {
+    head: &'a str,
+    hash: &'a str,
+    status: &'a str,
+    renew: &'a str,
+    expected: &'a str,
+    expected_hash: &'a str,
+    fence: &'a str,
+}
+
+impl Asked<'_> {
+    /// What is set in the row `b` of a branch.
+    fn set(&self, now: &str) -> String {
+        let Self { head, hash, status, renew, .. } = self;
+        format!(
+            "head = {head}, head_hash = {hash}, updated_at = {now}, status = coalesce({status}, b.status),
+             lease_expires = CASE WHEN {renew}::int8 IS NULL THEN b.lease_expires ELSE {now} + {renew} END"
+        )
+    }
+
+    /// The conditions: those of [`Append::decide`] for an append that is new.
+    fn fits(&self, now: &str) -> String {
+        let Self { expected, expected_hash, fence, .. } = self;
+        format!(
+            "b.head = {expected} AND b.head_hash = {expected_hash} AND CASE WHEN {fence}::int8 IS NULL
+                 THEN b.lease_expires IS NULL OR b.lease_expires <= {now}
+                 ELSE b.lease_epoch = {fence} AND b.lease_expires > {now} END"
+        )
+    }
+}
+
 /// The statement for the branch whose row is `id`. With a `channel` and a payload it also wakes the
-/// session's job and tells everybody. The conditions are those of [`Append::decide`] for an append
-/// that is new; those of waking are [`Job::wake`](rekindle_core::queue::Job::wake)'s.
+/// session's job and tells everybody; the conditions of waking are
+/// [`Job::wake`](rekindle_core::queue::Job::wake)'s.
 ///
 /// A job that is made while this waits for the inbox is not seen by a statement that began before.
 /// Making one writes the row of the inbox, so then it is another version of the row than the one
 /// this began with; nothing is changed, and a new statement sees the job.
 fn statement(schema: &str, id: &str, channel: &str) -> String {
     let now = now(13);
+    let asked =
+        Asked { head: "$2", hash: "$3", status: "$4", renew: "$5", expected: "$6", expected_hash: "$7", fence: "$8" };
     let (unchanged, woken, told) = match channel.split_once(", ") {
         Some((channel, payload)) => (
-            format!("AND xmin = (SELECT seen.xmin FROM {schema}.branches seen WHERE seen.id = {id})"),
+            format!("AND b.xmin = (SELECT seen.xmin FROM {schema}.branches seen WHERE seen.id = {id})"),
             format!(
                 ", woken AS (
                      UPDATE {schema}.jobs j SET wakes = j.wakes + 1, ready_at = CASE
@@ -101,15 +138,10 @@ fn statement(schema: &str, id: &str, channel: &str) -> String {
         ),
         None => Default::default(),
     };
+    let (set, fits) = (asked.set(&now), asked.fits(&now));
     format!(
         "WITH moved AS (
-             UPDATE {schema}.branches SET head = $2, head_hash = $3, updated_at = {now},
-                 status = coalesce($4, status),
-                 lease_expires = CASE WHEN $5::int8 IS NULL THEN lease_expires ELSE {now} + $5 END
-             WHERE id = {id} AND head = $6 AND head_hash = $7 AND CASE WHEN $8::int8 IS NULL
-                 THEN lease_expires IS NULL OR lease_expires <= {now}
-                 ELSE lease_epoch = $8 AND lease_expires > {now} END {unchanged}
-             RETURNING id, session),
+             UPDATE {schema}.branches b SET {set} WHERE b.id = {id} AND {fits} {unchanged} RETURNING b.id, b.session),
          added AS (
              INSERT INTO {schema}.frames (branch, first, last, marks, body)
              SELECT moved.id, f.first, f.last, f.marks, f.body
@@ -119,13 +151,112 @@ fn statement(schema: &str, id: &str, channel: &str) -> String {
     )
 }
 
+/// The statement for many branches, none of which is an inbox.
+fn statement_for_many(schema: &str) -> String {
+    let now = now(14);
+    let asked = Asked {
+        head: "a.head",
+        hash: "a.hash",
+        status: "a.status",
+        renew: "a.renew",
+        expected: "a.expected",
+        expected_hash: "a.expected_hash",
+        fence: "a.fence",
+    };
+    let (set, fits) = (asked.set(&now), asked.fits(&now));
+    format!(
+        "WITH moved AS (
+             UPDATE {schema}.branches b SET {set}
+             FROM unnest($1::int8[], $2::int8[], $3::bytea[], $4::text[], $5::int8[], $6::int8[], $7::bytea[], $8::int8[])
+                 AS a (branch, head, hash, status, renew, expected, expected_hash, fence)
+             WHERE b.id = a.branch AND {fits} RETURNING b.id),
+         added AS (
+             INSERT INTO {schema}.frames (branch, first, last, marks, body)
+             SELECT f.branch, f.first, f.last, f.marks, f.body
+             FROM unnest($9::int8[], $10::int8[], $11::int8[], $12::int2[], $13::bytea[])
+                 AS f (branch, first, last, marks, body)
+             JOIN moved ON moved.id = f.branch)
+         SELECT id FROM moved"
+    )
+}
+
+/// What an append asks for besides its frames, as it is bound.
+#[derive(Clone, Debug)]
+pub(super) struct Move {
+    /// The row of the branch.
+    pub(super) branch: i64,
+    head: i64,
+    hash: Hash,
+    status: Option<&'static str>,
+    renew: Option<i64>,
+    expected: i64,
+    expected_hash: Hash,
+    fence: Option<i64>,
+}
+
+impl Move {
+    /// What `append` asks for on the branch in this row.
+    pub(super) fn of(append: &Append, branch: i64) -> Self {
+        let (head, expected) = (append.head(), append.expected);
+        let renew = append.renew.filter(|_| append.fence.is_some());
+        Self {
+            branch,
+            head: signed(head.seq.0),
+            hash: head.hash,
+            status: append.status.map(|status| status.as_str()),
+            renew: renew.map(|ttl| i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX).min(LONGEST_LEASE)),
+            expected: signed(expected.seq.0),
+            expected_hash: expected.hash,
+            fence: append.fence.map(|epoch| signed(epoch.0)),
+        }
+    }
+}
+
+/// Whether an append adds frames to a branch and does nothing else.
+pub(super) fn is_plain(append: &Append) -> bool {
+    !append.branch.is_inbox() && !is_describing(append)
+}
+
+fn is_describing(append: &Append) -> bool {
+    append.describe.is_some() || append.sealed.is_some()
+}
+
+/// Carries out many plain appends on branches of different sessions: the rows of the branches whose
+/// heads were moved.
+pub(super) async fn move_heads(scope: &Scope<'_>, appends: &[Waiting]) -> Outcome<HashSet<i64>> {
+    fn column<T>(appends: &[Waiting], of: impl Fn(&Move) -> T) -> Vec<T> {
+        appends.iter().map(|waiting| of(&waiting.moves)).collect()
+    }
+    let hashes: Vec<&[u8]> = appends.iter().map(|waiting| &waiting.moves.hash.0[..]).collect();
+    let expected_hashes: Vec<&[u8]> = appends.iter().map(|waiting| &waiting.moves.expected_hash.0[..]).collect();
+    let frames = || appends.iter().flat_map(|waiting| waiting.rows.each(waiting.moves.branch));
+    let bodies: Vec<&[u8]> = frames().map(|frame| frame.body).collect();
+    let values: [Value<'_>; 14] = [
+        (&column(appends, |moves| moves.branch), Type::INT8_ARRAY),
+        (&column(appends, |moves| moves.head), Type::INT8_ARRAY),
+        (&hashes, Type::BYTEA_ARRAY),
+        (&column(appends, |moves| moves.status), Type::TEXT_ARRAY),
+        (&column(appends, |moves| moves.renew), Type::INT8_ARRAY),
+        (&column(appends, |moves| moves.expected), Type::INT8_ARRAY),
+        (&expected_hashes, Type::BYTEA_ARRAY),
+        (&column(appends, |moves| moves.fence), Type::INT8_ARRAY),
+        (&frames().map(|frame| frame.branch).collect::<Vec<_>>(), Type::INT8_ARRAY),
+        (&frames().map(|frame| frame.first).collect::<Vec<_>>(), Type::INT8_ARRAY),
+        (&frames().map(|frame| frame.last).collect::<Vec<_>>(), Type::INT8_ARRAY),
+        (&frames().map(|frame| frame.marks).collect::<Vec<_>>(), Type::INT2_ARRAY),
+        (&bodies, Type::BYTEA_ARRAY),
+        (&scope.now, Type::INT8),
+    ];
+    let rows = scope.connection.query(&scope.store.append_sql.together, &values).await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}
+
 /// Carries out an append or says why not.
 pub(super) async fn append(scope: &Scope<'_>, append: &Append, rows: &FrameRows) -> Outcome<Appended> {
     let branches = &scope.store.branches;
-    let described = append.describe.is_some() || append.sealed.is_some();
     let mut known = branches.find(append);
     for _ in 0..ATTEMPTS {
-        let moved = match described {
+        let moved = match is_describing(append) {
             true => move_and_describe(scope, append, rows).await?,
             false => move_head(scope, append, rows, known).await?,
         };
@@ -146,23 +277,18 @@ pub(super) async fn append(scope: &Scope<'_>, append: &Append, rows: &FrameRows)
 
 /// The row of the branch, if its head was moved.
 async fn move_head(scope: &Scope<'_>, append: &Append, rows: &FrameRows, known: Option<i64>) -> Outcome<Option<i64>> {
-    let (head, expected) = (append.head(), append.expected);
-    let (seq, hash) = (signed(head.seq.0), &head.hash.0[..]);
-    let (expected_seq, expected_hash) = (signed(expected.seq.0), &expected.hash.0[..]);
-    let status = append.status.map(|status| status.as_str());
-    let fence = append.fence.map(|epoch| signed(epoch.0));
-    let renew = append.renew.filter(|_| append.fence.is_some());
-    let renew = renew.map(|ttl| i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX).min(LONGEST_LEASE));
+    let moves = Move::of(append, known.unwrap_or_default());
+    let (hash, expected_hash) = (&moves.hash.0[..], &moves.expected_hash.0[..]);
     let bodies = rows.bodies();
     let mut values: Vec<Value<'_>> = vec![
         (&known, Type::INT8),
-        (&seq, Type::INT8),
+        (&moves.head, Type::INT8),
         (&hash, Type::BYTEA),
-        (&status, Type::TEXT),
-        (&renew, Type::INT8),
-        (&expected_seq, Type::INT8),
+        (&moves.status, Type::TEXT),
+        (&moves.renew, Type::INT8),
+        (&moves.expected, Type::INT8),
         (&expected_hash, Type::BYTEA),
-        (&fence, Type::INT8),
+        (&moves.fence, Type::INT8),
         (&rows.first, Type::INT8_ARRAY),
         (&rows.last, Type::INT8_ARRAY),
         (&rows.marks, Type::INT2_ARRAY),

@@ -26,6 +26,15 @@ pub(super) struct FrameRows {
     bodies: Vec<Bytes>,
 }
 
+/// A frame as a row.
+pub(super) struct FrameRow<'a> {
+    pub(super) branch: i64,
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) marks: i16,
+    pub(super) body: &'a [u8],
+}
+
 impl FrameRows {
     /// The columns of `frames`, if the server can take them.
     pub(super) fn of(frames: &[Frame]) -> Result<Self> {
@@ -57,6 +66,17 @@ impl FrameRows {
     /// Their bytes together.
     pub(super) fn bytes(&self) -> usize {
         self.bodies.iter().map(Bytes::len).sum()
+    }
+
+    /// Each of them, as a row of a branch.
+    pub(super) fn each(&self, branch: i64) -> impl Iterator<Item = FrameRow<'_>> {
+        (0..self.len()).map(move |at| FrameRow {
+            branch,
+            first: self.first[at],
+            last: self.last[at],
+            marks: self.marks[at],
+            body: &self.bodies[at],
+        })
     }
 
     /// The bodies, as they are bound.

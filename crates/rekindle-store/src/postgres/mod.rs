@@ -10,6 +10,7 @@ mod claim;
 mod connection;
 mod failure;
 mod frames;
+mod group;
 mod jobs;
 mod list;
 mod notices;
@@ -36,6 +37,7 @@ use self::append::{AppendSql, BranchCache};
 use self::connection::Lent;
 use self::failure::{Outcome, pool_error, unanswered};
 use self::frames::FrameRows;
+use self::group::{Group, Turn};
 use self::rows::{find_session, missing, signed};
 use self::schema::Allowed;
 use self::settings::Settings;
@@ -77,6 +79,7 @@ struct Inner {
     channel: String,
     append_sql: AppendSql,
     branches: BranchCache,
+    group: Group,
     /// The identity of the store, once it was seen.
     identity: Mutex<Option<String>>,
 }
@@ -131,6 +134,7 @@ impl Inner {
             channel: settings.channel(),
             append_sql: AppendSql::new(&schema),
             branches: BranchCache::default(),
+            group: Group::default(),
             identity: Mutex::new(None),
             schema,
             settings,
@@ -271,7 +275,12 @@ impl Store for PostgresStore {
     async fn append(&self, append: &Append) -> Result<Appended> {
         append.check()?;
         self.0.writable().map_err(|error| append.error(error))?;
-        let rows = &FrameRows::of(&append.frames).map_err(|error| append.error(error))?;
+        let rows = &Arc::new(FrameRows::of(&append.frames).map_err(|error| append.error(error))?);
+        // Held until the append has arrived.
+        let _turn = match group::take_turn(&self.0, append, rows).await.map_err(|error| append.error(error))? {
+            Turn::Done => return Ok(Appended { head: append.head() }),
+            Turn::Alone(turn) => turn,
+        };
         run!(self, scope => append::append(&scope, append, rows)).map_err(|error| append.error(error))
     }
 
