@@ -10,4 +10,5 @@ mod opening;
 mod proxy;
 mod races;
 mod tls;
+mod together;
 mod wakes;
