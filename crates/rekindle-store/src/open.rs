@@ -68,7 +68,7 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
     let scheme = if scheme == "postgresql" { "postgres" } else { scheme };
     let path = path.strip_prefix("//").unwrap_or(path);
     if scheme != "memory" && (path.is_empty() || path.contains('\0')) {
-        return Err(Error::invalid(format!("`{}` names no path", shown_url(url))).during("open store"));
+        return Err(nowhere(scheme, url));
     }
     match scheme {
         "memory" if path.is_empty() => Ok(Arc::new(MemoryStore::new(options))),
@@ -87,6 +87,24 @@ pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         }
         _ => Err(unknown(scheme)),
     }
+}
+
+/// The error of a URL that does not say where the store is.
+fn nowhere(scheme: &str, url: &str) -> Error {
+    let (what, like) = match scheme {
+        "postgres" => ("server", "postgres://user@host:5432/database"),
+        "redis" => ("server", "redis://host:6379"),
+        "rediss" => ("server", "rediss://host:6379"),
+        "s3" => ("bucket", "s3://bucket/prefix"),
+        "gs" => ("bucket", "gs://bucket/prefix"),
+        "az" => ("container", "az://container/prefix"),
+        "sqlite" => ("path", "sqlite:./rekindle.db"),
+        "file" => ("path", "file:./directory"),
+        "objects" => ("path", "objects:./directory"),
+        _ => return unknown(scheme),
+    };
+    let error = Error::invalid(format!("`{}` names no {what}", shown_url(url))).during("open store");
+    error.hint(format!("write it like {like}"))
 }
 
 fn unknown(scheme: &str) -> Error {

@@ -139,10 +139,14 @@ fn config(address: &str, others: &[&str], shown: &str) -> Result<Config> {
         true => address.to_owned(),
         false => format!("{address}?{}", others.join("&")),
     };
-    // What is wrong is not repeated: it may be a piece of the password.
-    let mut config: Config = url.parse().map_err(|_| {
-        Error::invalid(format!("`{shown}` is not a PostgreSQL URL"))
-            .hint("write postgres://user@host:5432/database; encode what is special in a URL, e.g. `@` as %40")
+    let mut config: Config = url.parse().map_err(|_| match unknown_parameter(address, others) {
+        Some(name) => {
+            Error::invalid(format!("the parameter `{name}` of the store URL is not known, or its value is wrong"))
+                .hint(format!("there are {} and those of PostgreSQL, e.g. application_name", OWN.join(", ")))
+        }
+        // What is wrong is not repeated: it may be a piece of the password.
+        None => Error::invalid(format!("`{shown}` is not a PostgreSQL URL"))
+            .hint("write postgres://user@host:5432/database; encode what is special in a URL, e.g. `@` as %40"),
     })?;
     if config.get_hosts().is_empty() {
         return Err(Error::invalid(format!("`{shown}` names no host")).hint(
@@ -157,6 +161,16 @@ fn config(address: &str, others: &[&str], shown: &str) -> Result<Config> {
     }
     config.keepalives_idle(Duration::from_secs(30));
     Ok(config)
+}
+
+/// The parameter that makes a URL unreadable, if it is one and surely no piece of a password.
+fn unknown_parameter<'a>(address: &str, others: &[&'a str]) -> Option<&'a str> {
+    let is_legal = |query: &str| format!("{address}?{query}").parse::<Config>().is_ok();
+    if !is_legal("") || others.iter().any(|part| part.contains('@')) {
+        return None;
+    }
+    let part = others.iter().find(|part| !is_legal(part))?;
+    Some(part.split_once('=').map_or(*part, |(name, _)| name))
 }
 
 fn ssl(config: &mut Config, said: &Said<'_>) -> Result<Trust> {
@@ -266,6 +280,17 @@ mod tests {
         ] {
             let error = read(url).err().unwrap_or_else(|| panic!("{url}"));
             assert!(!format!("{error:?}").contains("hidden"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_is_wrong_is_named_unless_it_may_be_a_secret() {
+        let error = read("postgres://u:hidden@h/d?application_name=x&pol=3").err().unwrap();
+        assert!(error.message().contains("`pol`"), "{error:?}");
+        for url in ["postgres://u:12?hidden=x@h:n/d", "postgres://u:hid?hidden@h:n/d", "postgres://u:p@h:x/d?hidden=1"]
+        {
+            let error = read(url).err().unwrap_or_else(|| panic!("{url}"));
+            assert!(!error.message().contains("`hidden`"), "{error:?}");
         }
     }
 
