@@ -192,7 +192,11 @@ impl Journal {
     /// The state at a position; at the head of the current branch if none is given. Runs no
     /// user code.
     pub async fn load(&self, session: &SessionKey, at: Option<&Position>) -> Result<Restored> {
-        let mut info = self.open(session).await?;
+        self.load_opened(self.open(session).await?, at).await
+    }
+
+    /// The same, of a session that was just opened.
+    pub async fn load_opened(&self, mut info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
         loop {
             let error = match self.load_from(info.clone(), at).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => error,
@@ -200,7 +204,7 @@ impl Journal {
             };
             // If somebody pruned meanwhile, what is missing was not lost but compacted.
             let bases = |info: &SessionInfo| info.branches.iter().map(|branch| branch.base).collect::<Vec<_>>();
-            let now = self.open(session).await?;
+            let now = self.open(&info.header.key).await?;
             if bases(&now) == bases(&info) {
                 return Err(error);
             }

@@ -197,6 +197,14 @@ impl Journal {
         self.append_to_inbox(session, append).await.map_err(|error| error.during("send"))
     }
 
+    /// The same, right behind what stands in the inbox of `info`; `Conflict` if there is more by now.
+    pub async fn send_behind(&self, info: &SessionInfo, records: &[Record]) -> Result<Position> {
+        let context = |error: Error| error.during("send");
+        let append = inbox_target(info).and_then(|target| self.prepare(&target, records)).map_err(context)?;
+        let appended = self.store.append(&append).await.map_err(context)?;
+        Ok(Position::new(BranchId::inbox(), appended.head.seq))
+    }
+
     /// Changes title, tags, labels or metadata.
     pub async fn describe(&self, session: &SessionKey, change: SessionDescribed) -> Result<SessionInfo> {
         let append = |info: &SessionInfo| {

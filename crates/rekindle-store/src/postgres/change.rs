@@ -1,10 +1,9 @@
-//! Everything that writes but appending: creating, forking, leasing, removing. Each decides on the
+//! Everything else that writes sessions: creating, forking, removing. Each decides on the
 //! session as it is while nobody else can change it: sessions are locked before their branches, and
 //! those before their job.
 
 use rekindle_core::{
-    BranchInfo, Epoch, Error, ErrorKind, Fork, Head, Lease, LeaseAction, LeaseInfo, LeaseRequest, NewSession, Removal,
-    Removed, Seq, SessionInfo, SessionKey, Timestamp,
+    BranchInfo, Error, ErrorKind, Fork, NewSession, Removal, Removed, Seq, SessionInfo, SessionKey, Timestamp,
 };
 use tokio_postgres::types::Type;
 
@@ -12,7 +11,7 @@ use super::Scope;
 use super::connection::{Value, now};
 use super::failure::Outcome;
 use super::frames::{self, FrameRows};
-use super::rows::{HeaderColumns, StoredSession, find_session, hash, missing, parsed, signed, time, unsigned};
+use super::rows::{HeaderColumns, StoredSession, find_session, missing, signed, time};
 
 /// Creates a session; `base` are the parts of its base.
 pub(super) async fn create(scope: &Scope<'_>, new: &NewSession, base: &FrameRows) -> Outcome<SessionInfo> {
@@ -115,11 +114,14 @@ pub(super) async fn fork(scope: &Scope<'_>, fork: &Fork, base: &FrameRows) -> Ou
 }
 
 async fn insert_branch(scope: &Scope<'_>, session: i64, info: &BranchInfo) -> Outcome<i64> {
+    let schema = scope.schema;
+    // The session's row is written too: whoever leases in one statement that began before sees that
+    // there is a branch it does not see.
     let sql = format!(
-        "INSERT INTO {}.branches (session, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status,
+        "WITH seen AS (UPDATE {schema}.sessions SET current = current WHERE id = $1)
+         INSERT INTO {schema}.branches (session, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status,
              created_at, updated_at, epoch)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id",
-        scope.schema
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id"
     );
     let names = (info.branch.as_str(), info.parent.as_ref().map(|parent| parent.branch.as_str()), info.status.as_str());
     let values: [Value<'_>; 12] = [
@@ -139,65 +141,6 @@ async fn insert_branch(scope: &Scope<'_>, session: i64, info: &BranchInfo) -> Ou
     let row = scope.connection.query_opt(&sql, &values).await?;
     let row = row.ok_or_else(|| Error::corrupt("a row was added but is not there"))?;
     Ok(row.try_get(0)?)
-}
-
-/// Carries out a request about a lease.
-pub(super) async fn lease(scope: &Scope<'_>, request: &LeaseRequest) -> Outcome<Lease> {
-    if let Some(renewed) = renew(scope, request).await? {
-        return Ok(renewed);
-    }
-    let found = locked(scope, &request.session).await?;
-    let mut found = found.ok_or_else(|| missing(&request.session, "lease"))?;
-    let (current, now) = (found.info.current.clone(), found.info.observed_at);
-    let lease = request.decide(&mut found.info, now)?;
-    let branch = found.info.branch(&request.branch)?;
-    let (schema, held) = (scope.schema, branch.lease.as_ref());
-    let sql = format!(
-        "WITH now_current AS (UPDATE {schema}.sessions SET current = $6 WHERE id = $7 AND $8)
-         UPDATE {schema}.branches SET epoch = $2, lease_owner = $3, lease_epoch = $4, lease_expires = $5 WHERE id = $1"
-    );
-    let name = request.branch.as_str();
-    let values: [Value<'_>; 8] = [
-        (&found.branch_id(&request.branch)?, Type::INT8),
-        (&signed(branch.epoch.0), Type::INT8),
-        (&held.map(|lease| lease.owner.as_str()), Type::TEXT),
-        (&held.map(|lease| signed(lease.epoch.0)), Type::INT8),
-        (&held.map(|lease| signed(lease.expires_at.0)), Type::INT8),
-        (&name, Type::TEXT),
-        (&found.id, Type::INT8),
-        (&(found.info.current != current), Type::BOOL),
-    ];
-    scope.connection.query(&sql, &values).await?;
-    scope.connection.commit().await?;
-    Ok(lease)
-}
-
-/// Renews in one statement, if that is what is asked for and the lease is live.
-async fn renew(scope: &Scope<'_>, request: &LeaseRequest) -> Outcome<Option<Lease>> {
-    let LeaseAction::Renew { epoch, ttl } = &request.action else { return Ok(None) };
-    let (schema, now) = (scope.schema, now(6));
-    let sql = format!(
-        "UPDATE {schema}.branches b SET lease_expires = least({now}::numeric + $5, 9223372036854775807)::int8
-         FROM {schema}.sessions s
-         WHERE s.namespace = $1 AND s.session = $2 AND b.session = s.id AND b.name = $3 AND b.lease_epoch = $4
-             AND b.lease_expires > {now}
-         RETURNING b.lease_owner, b.lease_expires, b.head, b.head_hash"
-    );
-    let (session, branch) = (&request.session, &request.branch);
-    let names = [session.namespace.as_str(), session.id.as_str(), branch.as_str()];
-    let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
-    let values: [Value<'_>; 6] = [
-        (&names[0], Type::TEXT),
-        (&names[1], Type::TEXT),
-        (&names[2], Type::TEXT),
-        (&signed(epoch.0), Type::INT8),
-        (&ttl, Type::INT8),
-        (&scope.now, Type::INT8),
-    ];
-    let Some(row) = scope.connection.query_opt(&sql, &values).await? else { return Ok(None) };
-    let info = LeaseInfo { owner: parsed(&row, 0)?, epoch: Epoch(epoch.0), expires_at: time(&row, 1)? };
-    let head = Head { seq: Seq(unsigned(&row, 2)?), hash: hash(&row, 3)? };
-    Ok(Some(Lease { session: session.clone(), branch: branch.clone(), info, head }))
 }
 
 /// Removes; `base` are the frames that stand in the place of history.
@@ -249,7 +192,7 @@ async fn remove_branches(scope: &Scope<'_>, branches: &[i64]) -> Outcome<Removed
 }
 
 /// Begins a transaction in which nobody else can change a session; the session, if there is one.
-async fn locked(scope: &Scope<'_>, key: &SessionKey) -> Outcome<Option<StoredSession>> {
+pub(super) async fn locked(scope: &Scope<'_>, key: &SessionKey) -> Outcome<Option<StoredSession>> {
     scope.connection.begin().await?;
     let schema = scope.schema;
     // Whoever holds the session may have started a branch: it is seen by the next statement only.

@@ -12,8 +12,10 @@ mod failure;
 mod frames;
 mod group;
 mod jobs;
+mod lease;
 mod list;
 mod notices;
+mod put;
 mod queue;
 mod rows;
 mod schema;
@@ -304,7 +306,7 @@ impl Store for PostgresStore {
     async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
         let context = |error: Error| error.during("lease").on(&request.session);
         self.0.writable().map_err(context)?;
-        run!(self, scope => change::lease(&scope, request)).map_err(context)
+        run!(self, scope => lease::lease(&scope, request)).map_err(context)
     }
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {

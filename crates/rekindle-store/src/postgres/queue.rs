@@ -2,19 +2,18 @@
 
 use async_trait::async_trait;
 use rekindle_core::queue::{
-    Beat, Beaten, ClaimRequest, Claimed, Enqueued, Job, JobPage, JobQuery, JobState, NewJob, Notices, Queue, QueueInfo,
+    Beat, Beaten, ClaimRequest, Claimed, Enqueued, JobPage, JobQuery, JobState, NewJob, Notices, Queue, QueueInfo,
     SettleJob, Settled, WorkerInfo,
 };
-use rekindle_core::{BranchId, Error, Namespace, QueueName, Result, SessionKey, Timestamp};
+use rekindle_core::{Error, Namespace, QueueName, Result, SessionKey, Timestamp};
 use tokio_postgres::types::Type;
 
-use super::change::time_now;
 use super::connection::{Value, now};
 use super::failure::Outcome;
 use super::jobs::{self, COLUMNS};
 use super::notices::PostgresNotices;
-use super::rows::{missing, parsed, signed, time, unsigned};
-use super::{PostgresStore, Scope, claim, run};
+use super::rows::{parsed, signed, time, unsigned};
+use super::{PostgresStore, Scope, claim, put, run};
 
 #[async_trait]
 impl Queue for PostgresStore {
@@ -22,7 +21,7 @@ impl Queue for PostgresStore {
         new.check()?;
         let context = |error: Error| error.during("enqueue").on(&new.session);
         self.0.writable().map_err(context)?;
-        run!(self, scope => enqueue(&scope, new)).map_err(context)
+        run!(self, scope => put::enqueue(&scope, new)).map_err(context)
     }
 
     async fn dequeue(&self, session: &SessionKey) -> Result<bool> {
@@ -47,7 +46,7 @@ impl Queue for PostgresStore {
     async fn settle(&self, settle: &SettleJob) -> Result<Settled> {
         let context = |error: Error| error.during("settle").on(&settle.session);
         self.0.writable().map_err(context)?;
-        run!(self, scope => settle_job(&scope, settle)).map_err(context)
+        run!(self, scope => put::settle(&scope, settle)).map_err(context)
     }
 
     async fn jobs(&self, query: &JobQuery) -> Result<JobPage> {
@@ -67,52 +66,6 @@ impl Queue for PostgresStore {
         let notices = PostgresNotices::open(self.0.clone()).await.map_err(|error| error.during("listen"))?;
         Ok(Box::new(notices))
     }
-}
-
-async fn enqueue(scope: &Scope<'_>, new: &NewJob) -> Outcome<Enqueued> {
-    scope.connection.begin().await?;
-    // Held, so that the session cannot go meanwhile and nobody else makes its job.
-    let sql = format!("SELECT id FROM {}.sessions WHERE namespace = $1 AND session = $2 FOR UPDATE", scope.schema);
-    let names = [new.session.namespace.as_str(), new.session.id.as_str()];
-    let row = scope.connection.query_opt(&sql, &[(&names[0], Type::TEXT), (&names[1], Type::TEXT)]).await?;
-    let id: i64 = row.ok_or_else(|| missing(&new.session, "enqueue"))?.try_get(0)?;
-    let existing = jobs::locked(scope, &new.session).await?.map(|stored| stored.job);
-    if existing.is_none() {
-        meet_inbox(scope, id).await?;
-    }
-    let now = time_now(scope).await?;
-    let enqueued = Job::enqueue(existing, new, now);
-    jobs::put(scope, id, &enqueued.job, enqueued.job.state(now) == JobState::Ready).await?;
-    scope.connection.commit().await?;
-    Ok(enqueued)
-}
-
-/// Lets an append to the inbox come before the job or after it: whoever claims the job finds what was
-/// appended, or the append finds the job and wakes it.
-async fn meet_inbox(scope: &Scope<'_>, session: i64) -> Outcome<()> {
-    let sql = format!("UPDATE {}.branches SET updated_at = updated_at WHERE session = $1 AND name = $2", scope.schema);
-    let inbox = BranchId::inbox();
-    scope.connection.query(&sql, &[(&session, Type::INT8), (&inbox.as_str(), Type::TEXT)]).await?;
-    Ok(())
-}
-
-async fn settle_job(scope: &Scope<'_>, settle: &SettleJob) -> Outcome<Settled> {
-    scope.connection.begin().await?;
-    let Some(stored) = jobs::locked(scope, &settle.session).await? else { return Ok(Settled::Lost) };
-    let now = time_now(scope).await?;
-    let limited = stored.job.key.is_some() || stored.job.agent.is_some();
-    let (job, settled) = stored.job.settle(settle, now);
-    match (&job, &settled) {
-        (_, Settled::Lost) => return Ok(settled),
-        (Some(job), _) => {
-            // It is for somebody else now, or a limit has room again.
-            let tell = job.state(now) == JobState::Ready || (job.claim.is_none() && limited);
-            jobs::put(scope, stored.session, job, tell).await?;
-        }
-        (None, _) => drop(jobs::remove(scope, &settle.session, limited).await?),
-    }
-    scope.connection.commit().await?;
-    Ok(settled)
 }
 
 async fn renew(scope: &Scope<'_>, beat: &Beat) -> Outcome<Beaten> {

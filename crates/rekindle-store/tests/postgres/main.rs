@@ -5,6 +5,7 @@ mod conformance;
 mod costs;
 mod faults;
 mod fixture;
+mod leases;
 mod notices;
 mod opening;
 mod proxy;

@@ -17,11 +17,11 @@ use crate::fixture::Shared;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A session, and a connection that holds others up.
-struct Scene {
-    journal: Arc<Journal>,
-    schema: String,
+pub(crate) struct Scene {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) schema: String,
     other: Client,
-    watching: Client,
+    pub(crate) watching: Client,
 }
 
 async fn connect() -> Client {
@@ -31,7 +31,7 @@ async fn connect() -> Client {
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let shared = Shared::default();
         let store = open(&shared.url, StoreOptions::new()).unwrap();
         let journal = Journal::new(store, Codec::new(), Arc::new(SystemClock), system_ids().unwrap());
@@ -40,12 +40,12 @@ impl Scene {
         Self { journal: Arc::new(journal), schema: shared.quoted_schema(), other, watching }
     }
 
-    async fn sql(&self, sql: &str) {
+    pub(crate) async fn sql(&self, sql: &str) {
         self.other.batch_execute(&sql.replace("{s}", &self.schema)).await.unwrap();
     }
 
     /// Waits until so many statements on this schema wait for a lock.
-    async fn waiting(&self, number: i64) {
+    pub(crate) async fn waiting(&self, number: i64) {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND strpos(query, $1) > 0";
         let waits = async {
             while self.watching.query_one(sql, &[&self.schema]).await.unwrap().get::<_, i64>(0) < number {
@@ -81,7 +81,7 @@ impl Scene {
     }
 }
 
-fn key() -> SessionKey {
+pub(crate) fn key() -> SessionKey {
     SessionId::new("s").unwrap().into()
 }
 

@@ -126,7 +126,12 @@ impl Driver {
     /// unless they were meant for an earlier run.
     pub(super) async fn take_inbox(&self, core: &mut Core, obey: bool) -> Result<()> {
         let taken = core.state.inbox_taken();
-        let mut entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
+        let entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
+        self.take_over(core, entries, obey).await
+    }
+
+    /// The same with what was read of the inbox before.
+    pub(super) async fn take_over(&self, core: &mut Core, mut entries: Vec<Received>, obey: bool) -> Result<()> {
         let all = entries.len();
         entries.truncate(fitting(&entries, core.limits.batch_bytes / 4));
         let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(()) };

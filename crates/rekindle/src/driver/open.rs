@@ -18,8 +18,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::inbox::{INPUTS, has_message, inputs_begun, read_behind};
+use super::inbox::{INPUTS, Received, has_message, inputs_begun, read_behind};
 use super::lease::{Deadline, keep, release};
+use super::looked::Looked;
 use super::validate::{Case, Situation, validate};
 use super::{
     Core, Driver, Fingerprint, Ledger, MEMORY, ResumeOptions, RunOptions, SECRET, STOPPING, Shared, budget, drift,
@@ -78,11 +79,17 @@ struct Claim {
     forked: bool,
     /// What was accepted although history had moved, before the branch was made.
     stale: Option<Record>,
+    /// What was read of the session before, if its branch still ends there.
+    looked: Option<Looked>,
 }
 
 async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     let Opening { engine, session, resume, .. } = opening;
-    let info = engine.journal().open(session).await?;
+    let looked = resume.handover.take(session);
+    let info = match &looked {
+        Some(looked) => looked.restored.info.clone(),
+        None => engine.journal().open(session).await?,
+    };
     let wanted = match &resume.checkpoint {
         Some(id) => Some(resumable(opening, id).await?),
         None => None,
@@ -109,7 +116,8 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     let owner = engine.new_owner()?;
     let held = if forks { &info.current } else { &branch.branch };
     let (lease, asked) = acquire(opening, held, &owner).await?;
-    let claim = Claim { lease, asked, inbox_skipped, forked: false, stale };
+    let looked = looked.filter(|looked| looked.is_current(&lease));
+    let claim = Claim { lease, asked, inbox_skipped, forked: false, stale, looked };
     // The branch may have gone on while somebody else's lease was waited for.
     let went_on = exact && !forks && claim.lease.head.seq != start.seq;
     if forks || went_on { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
@@ -134,7 +142,7 @@ async fn check_before(opening: &Opening<'_>, start: &Position, branch: &BranchIn
         false => journal.load(opening.session, Some(start)).await?,
     };
     let stale = check_seen(opening, &branch.branch, branch.head).await?;
-    let (_, records, ..) = prepare(opening, &restored, restored.state.inbox_taken()).await?;
+    let (_, records, ..) = prepare(opening, &restored, restored.state.inbox_taken(), None).await?;
     let limits = journal.codec().limits();
     records.iter().try_for_each(|record| limits::check(record, limits))?;
     Ok(stale)
@@ -188,7 +196,7 @@ impl Claim {
             let inbox_skipped = journal.open(&old.session).await?.branch(&BranchId::inbox())?.head.seq;
             let asked = Instant::now();
             let lease = journal.store().acquire(&old.session, &branch, &old.info.owner, engine.lease()).await?;
-            Ok(Self { lease, asked, inbox_skipped, forked: true, stale })
+            Ok(Self { lease, asked, inbox_skipped, forked: true, stale, looked: None })
         };
         let moved = moved.await;
         release(engine, &old).await;
@@ -196,9 +204,15 @@ impl Claim {
     }
 }
 
-async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
-    let (restored, claim, substituted) = restore(opening, claim).await?;
-    let prepared = prepare_claimed(opening, &restored, &claim).await;
+async fn open_under(opening: &Opening<'_>, mut claim: Claim) -> Result<Opened> {
+    let (restored, claim, substituted, unread) = match claim.looked.take() {
+        Some(Looked { restored, unread }) => (restored, claim, None, Some(unread)),
+        None => {
+            let (restored, claim, substituted) = restore(opening, claim).await?;
+            (restored, claim, substituted, None)
+        }
+    };
+    let prepared = prepare_claimed(opening, &restored, &claim, unread.as_deref()).await;
     let (case, mut records, started, ledger) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -208,7 +222,7 @@ async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
     };
     records.extend(substituted);
     let driver = driver(opening, restored, claim, &started, ledger);
-    if let Err(error) = driver.begin(records, case).await {
+    if let Err(error) = driver.begin(records, case, unread).await {
         release(opening.engine, &driver.shared.lease).await;
         return Err(error);
     }
@@ -220,7 +234,7 @@ async fn open_under(opening: &Opening<'_>, claim: Claim) -> Result<Opened> {
 impl Driver {
     /// Stages what every run begins with, and what stands in its inbox. A command that was sent
     /// before a new turn was meant for what came before it.
-    async fn begin(&self, records: Vec<Record>, case: Case) -> Result<()> {
+    async fn begin(&self, records: Vec<Record>, case: Case, unread: Option<Vec<Received>>) -> Result<()> {
         let mut core = self.shared.core.lock().await;
         let most = core.limits.batch_records / 4;
         let mut records = records;
@@ -236,7 +250,10 @@ impl Driver {
             }
             Case::NewTurn => {}
         }
-        self.take_inbox(&mut core, case == Case::Resume).await
+        match unread {
+            Some(unread) => self.take_over(&mut core, unread, case == Case::Resume).await,
+            None => self.take_inbox(&mut core, case == Case::Resume).await,
+        }
     }
 }
 
@@ -271,26 +288,36 @@ async fn restore(opening: &Opening<'_>, claim: Claim) -> Result<(Restored, Claim
 type Prepared = (Case, Vec<Record>, RunStarted, Ledger);
 
 /// The same, under a lease. A branch that was just made ends where nobody has seen it end.
-async fn prepare_claimed(opening: &Opening<'_>, restored: &Restored, claim: &Claim) -> Result<Prepared> {
+async fn prepare_claimed(
+    opening: &Opening<'_>,
+    restored: &Restored,
+    claim: &Claim,
+    unread: Option<&[Received]>,
+) -> Result<Prepared> {
     let stale = match claim.forked {
         true => claim.stale.clone(),
         false => check_seen(opening, &claim.lease.branch, claim.lease.head).await?,
     };
     let taken = restored.state.inbox_taken().max(claim.inbox_skipped);
-    let (case, mut records, started, ledger) = prepare(opening, restored, taken).await?;
+    let (case, mut records, started, ledger) = prepare(opening, restored, taken, unread).await?;
     records.splice(0..0, stale);
     Ok((case, records, started, ledger))
 }
 
 /// The checks, and the records a run begins with.
-async fn prepare(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> Result<Prepared> {
+async fn prepare(
+    opening: &Opening<'_>,
+    restored: &Restored,
+    inbox_taken: Seq,
+    unread: Option<&[Received]>,
+) -> Result<Prepared> {
     let Opening { engine, executor, options, resume, .. } = opening;
     let state = &restored.state;
     let mut records = Vec::new();
     if inbox_taken > state.inbox_taken() {
         records.push(InboxTaken::new(inbox_taken).into());
     }
-    let (case, drift) = check(opening, restored, inbox_taken).await?;
+    let (case, drift) = check(opening, restored, inbox_taken, unread).await?;
     let run = RunId::generate(engine.journal().ids(), engine.journal().clock().now());
     let continues = state.run().map(|run| run.started.run.clone()).filter(|_| case == Case::Resume);
     let fingerprint = executor.fingerprint();
@@ -315,9 +342,14 @@ async fn prepare(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -
 }
 
 /// What is to be done, and what is recorded about a definition that changed; or why it is refused.
-async fn check(opening: &Opening<'_>, restored: &Restored, inbox_taken: Seq) -> Result<(Case, Vec<Record>)> {
+async fn check(
+    opening: &Opening<'_>,
+    restored: &Restored,
+    inbox_taken: Seq,
+    unread: Option<&[Received]>,
+) -> Result<(Case, Vec<Record>)> {
     check_executor(opening, restored)?;
-    let has_input = opening.has_input || has_queued(opening, restored, inbox_taken).await?;
+    let has_input = opening.has_input || has_queued(opening, restored, inbox_taken, unread).await?;
     let case = validate(&Situation {
         session: opening.session,
         state: &restored.state,
@@ -375,13 +407,21 @@ fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
 }
 
 /// Whether a message waits for a turn of its own. While a turn is not finished, there is none.
-async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq) -> Result<bool> {
+async fn has_queued(
+    opening: &Opening<'_>,
+    restored: &Restored,
+    taken: Seq,
+    unread: Option<&[Received]>,
+) -> Result<bool> {
     let (executor, state) = (opening.executor, &restored.state);
     if !executor.reads_messages() || executor.is_mid_turn(state) {
         return Ok(false);
     }
-    let unread = read_behind(opening.engine, opening.session, taken.0, usize::MAX).await?;
-    Ok(has_message(state, &unread)? || executor.has_queued(state))
+    let read = match unread {
+        Some(_) => Vec::new(),
+        None => read_behind(opening.engine, opening.session, taken.0, usize::MAX).await?,
+    };
+    Ok(has_message(state, unread.unwrap_or(&read))? || executor.has_queued(state))
 }
 
 fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {

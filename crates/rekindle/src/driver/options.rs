@@ -6,6 +6,7 @@ use rekindle_core::record::Durability;
 use rekindle_core::retention::Policy;
 use rekindle_core::{BranchId, CheckpointId, Head, Json, Result};
 
+use super::looked::{Handover, Looked};
 use super::{Budget, Budgets, Frequency};
 use crate::executor::graph::CheckpointConfig;
 use crate::secret::SecretRef;
@@ -183,6 +184,7 @@ pub struct ResumeOptions {
     pub(crate) checkpoint_config: Option<CheckpointConfig>,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) input: Option<u64>,
+    pub(crate) handover: Handover,
 }
 
 impl ResumeOptions {
@@ -296,6 +298,12 @@ impl ResumeOptions {
     #[must_use]
     pub(crate) fn taking_input(mut self, number: u64) -> Self {
         self.input = Some(number);
+        self
+    }
+
+    /// What whoever starts the run has just read of the session.
+    pub(crate) fn having_looked(mut self, looked: Option<Looked>) -> Self {
+        self.handover = Handover::of(looked);
         self
     }
 

@@ -2,7 +2,7 @@
 
 use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind};
 use rekindle_core::{
-    Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey, State, Timestamp, WaitId,
+    Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey, Timestamp, WaitId,
     WaitState,
 };
 use serde::{Deserialize, Serialize};
@@ -101,14 +101,42 @@ pub async fn answer(engine: &Engine, session: &SessionKey, answer: &Answer) -> R
     given.map_err(|error| error.during("answer").on(session))
 }
 
+/// How often an answer is judged anew because something else came into the inbox meanwhile.
+const ATTEMPTS: usize = 32;
+
 async fn give(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<Answered> {
-    let found = waits::find(engine, session, &answer.wait).await?;
-    let restored = match found {
-        waits::Found::Open(restored) => restored,
-        waits::Found::Closed(closed) => return closed_before(engine, session, answer, &closed).await,
-    };
+    give_from(engine, session, answer, None).await
+}
+
+/// The same, where the end of the branch the wait stands on may have been restored already.
+async fn give_from(
+    engine: &Engine,
+    session: &SessionKey,
+    answer: &Answer,
+    mut restored: Option<Restored>,
+) -> Result<Answered> {
+    let answer = &Answer { id: answer.id.clone().or_else(|| Some(engine.new_message_id())), ..answer.clone() };
+    for _ in 0..ATTEMPTS {
+        let open = match restored.take() {
+            Some(restored) => restored,
+            None => match waits::find(engine, session, &answer.wait).await? {
+                waits::Found::Open(restored) => *restored,
+                waits::Found::Closed(closed) => return closed_before(engine, session, answer, &closed).await,
+            },
+        };
+        match give_to(engine, &open, answer).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+            given => return given,
+        }
+    }
+    let message = "too many others write to the inbox at the same time";
+    Err(Error::new(ErrorKind::StoreUnavailable, message))
+}
+
+/// Gives an answer to a wait that is open; `Conflict` if something else came into the inbox meanwhile.
+async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Result<Answered> {
     let now = engine.journal().clock().now();
-    let (wait, unread) = with_unread(engine, session, &restored.state, &answer.wait).await?;
+    let (wait, unread) = with_unread(engine, restored, &answer.wait).await?;
     let owner = show::owner(&restored.info);
     let answered = |position, repeated, decided| Answered {
         wait: answer.wait.clone(),
@@ -131,7 +159,7 @@ async fn give(engine: &Engine, session: &SessionKey, answer: &Answer) -> Result<
     check(&wait, &record, now)?;
     let mut after = wait;
     after.decisions.push(WaitDecision::from(&record));
-    let position = inbox::put(engine, session, record.into()).await?;
+    let position = inbox::put_behind(engine, &restored.info, record.into()).await?;
     Ok(answered(Some(position), false, decided(&after)))
 }
 
@@ -150,18 +178,15 @@ pub async fn signal(engine: &Engine, session: &SessionKey, name: &str, value: Js
         };
         return Err(context(Error::not_found(format!("the session does not wait for a signal `{name}`")).hint(hint)));
     };
-    answer(engine, session, &Answer::value(wait.opened.wait.clone(), value, author)).await.map_err(context)
+    let answer = Answer::value(wait.opened.wait.clone(), value, author);
+    let given = give_from(engine, session, &answer, Some(restored)).await;
+    given.map_err(|error| context(error.during("answer").on(session)))
 }
 
 /// The wait as the next run will see it, with the answers it has not read yet.
-async fn with_unread(
-    engine: &Engine,
-    session: &SessionKey,
-    state: &State,
-    wait: &WaitId,
-) -> Result<(WaitState, Vec<Received>)> {
-    let found = state.wait(wait).ok_or_else(|| Error::not_found(format!("there is no wait `{wait}`")))?;
-    let mut unread = inbox::behind(engine, session, state.inbox_taken()).await?;
+async fn with_unread(engine: &Engine, restored: &Restored, wait: &WaitId) -> Result<(WaitState, Vec<Received>)> {
+    let found = restored.state.wait(wait).ok_or_else(|| Error::not_found(format!("there is no wait `{wait}`")))?;
+    let mut unread = inbox::unread(engine, restored).await?;
     unread.retain(|received| matches!(&received.record, Record::InboxAnswer(given) if given.wait == *wait));
     Ok((as_seen(found, &unread), unread))
 }

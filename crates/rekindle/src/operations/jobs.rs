@@ -310,17 +310,17 @@ const GENERATIONS: usize = 16;
 
 /// Wakes the jobs of the sessions that started this one: what it waited for may be there, and only
 /// they go on with it. That it fails is no harm: they look after their children now and then.
-pub(super) async fn wake_parents(engine: &Engine, session: &SessionKey) -> Result<()> {
+pub(super) async fn wake_parents(engine: &Engine, info: &SessionInfo) -> Result<()> {
     let Ok(queue) = queue_of(engine) else { return Ok(()) };
-    let mut at = session.clone();
+    let mut next = info.header.parent.clone();
     for _ in 0..GENERATIONS {
-        let Some(parent) = engine.journal().open(&at).await?.header.parent else { return Ok(()) };
+        let Some(parent) = next else { return Ok(()) };
         if let Some(JobView { job, .. }) = job(engine, &parent).await? {
             let Job { queue: name, priority, agent, key, .. } = job;
             let again = NewJob { queue: name, priority, agent, key, ..NewJob::new(parent.clone()) };
             queue.enqueue(&again).await?;
         }
-        at = parent;
+        next = engine.journal().open(&parent).await?.header.parent;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::look::{Look, Next, look};
 use super::{Core, Running, Work, WorkerEvent};
-use crate::driver::{Inbox, OnWait, ResumeOptions, RunHandle, RunReport};
+use crate::driver::{Inbox, Looked, NextInput, OnWait, ResumeOptions, RunHandle, RunReport};
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::operations;
@@ -48,6 +48,8 @@ impl Drop for Slot<'_> {
 /// Does what is to be done for a job, and says what became of it.
 pub(super) async fn handle(core: Arc<Core>, engine: Engine, job: Job) {
     let _slot = Slot(&core, &job.session);
+    // What arrives between a look into the inbox and the run that begins with it is told to the run.
+    let _live = engine.live(&job.session);
     let lost = core.running().get(&job.session).map(|running| running.lost.clone()).unwrap_or_default();
     core.tell(WorkerEvent::Claimed { session: job.session.clone(), attempt: job.attempts });
     let mut turn = JobTurn { core: &core, engine, wakes: job.wakes, attempts: job.attempts, job: &job, lost };
@@ -91,7 +93,7 @@ impl JobTurn<'_> {
             if at != Look::First && !self.look_again().await? {
                 return Ok(Fate::Done);
             }
-            let next = look(&self.engine, &self.job.session, at).await?;
+            let (next, looked) = look(&self.engine, &self.job.session, at).await?;
             let since = self.engine.journal().clock().now();
             let input = match next {
                 Next::Done => return Ok(Fate::Done),
@@ -107,7 +109,7 @@ impl JobTurn<'_> {
             if self.core.drain.is_cancelled() {
                 return Ok(drained());
             }
-            let handle = match self.begin(input).await {
+            let handle = match self.begin(input, looked).await {
                 Ok(handle) => handle,
                 // Somebody was quicker, or nothing is left to do: what is there now says.
                 Err(Begin::Failed(error)) if is_outdated(&error) && at == Look::First => {
@@ -134,14 +136,17 @@ impl JobTurn<'_> {
     }
 
     /// Starts a run with an input, or goes on.
-    async fn begin(&self, input: Option<crate::driver::NextInput>) -> Result<RunHandle, Begin> {
-        let info = self.engine.journal().open(&self.job.session).await.map_err(Begin::Failed)?;
-        let work = self.work(&info).await?;
+    async fn begin(&self, input: Option<NextInput>, looked: Option<Looked>) -> Result<RunHandle, Begin> {
+        let work = match &looked {
+            Some(looked) => self.work(&looked.restored.info).await?,
+            None => self.work(&self.engine.journal().open(&self.job.session).await.map_err(Begin::Failed)?).await?,
+        };
         let session = Session::new(self.engine.clone(), self.job.session.clone());
         // The lease of a process that is known to be dead is not waited for.
         let mut options = ResumeOptions::new(format!("worker {}", self.core.name))
             .on_wait(OnWait::Suspend)
-            .patience(Duration::from_millis(1));
+            .patience(Duration::from_millis(1))
+            .having_looked(looked);
         if let Some(reason) = &self.core.settings.accept_drift {
             options = options.accept_drift(reason);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rekindle_core::{ErrorKind, Result, SessionKey, State, Status, Timestamp, WaitState};
 
-use crate::driver::{NextInput, Received, holds_message, next_input, read_behind};
+use crate::driver::{Looked, NextInput, Received, holds_message, next_input};
 use crate::engine::Engine;
 use crate::executor::by_name;
 use crate::wait::verdict;
@@ -40,23 +40,27 @@ pub(super) enum Look {
     After(Timestamp),
 }
 
-/// What is to be done with a session, with what is said in its inbox.
-pub(super) async fn look(engine: &Engine, session: &SessionKey, look: Look) -> Result<Next> {
-    let restored = engine.journal().load(session, None).await?;
-    let lease = restored.info.live_lease().filter(|(_, lease)| !engine.has_died(&lease.owner));
+/// What is to be done with a session, with what is said in its inbox; and what was read to find out.
+pub(super) async fn look(engine: &Engine, session: &SessionKey, look: Look) -> Result<(Next, Option<Looked>)> {
+    let info = engine.journal().open(session).await?;
+    let lease = info.live_lease().filter(|(_, lease)| !engine.has_died(&lease.owner));
     if let Some((_, lease)) = lease {
-        return Ok(Next::Busy(lease.expires_at.since(restored.info.observed_at)));
+        return Ok((Next::Busy(lease.expires_at.since(info.observed_at)), None));
     }
-    let state = &restored.state;
-    let unread = read_behind(engine, session, state.inbox_taken().0, usize::MAX).await?;
+    let looked = Looked::at(engine, info).await?;
+    Ok((next(engine, &looked, look).await?, Some(looked)))
+}
+
+async fn next(engine: &Engine, looked: &Looked, look: Look) -> Result<Next> {
+    let (state, unread) = (&looked.restored.state, looked.unread.as_slice());
     let seen = Seen {
         status: state.status().seen(false),
         mid_turn: by_name::is_mid_turn(state),
-        message: by_name::reads_messages(state) && (by_name::has_queued(state) || holds_message(state, &unread)?),
-        input: next_input(state, &unread)?,
+        message: by_name::reads_messages(state) && (by_name::has_queued(state) || holds_message(state, unread)?),
+        input: next_input(state, unread)?,
     };
     if seen.status == Status::Waiting {
-        let due = due(engine, state, &unread, look, GENERATIONS).await?;
+        let due = due(engine, state, unread, look, GENERATIONS).await?;
         return Ok(if due.now { Next::Resume } else { Next::Later(due.next) });
     }
     Ok(seen.next(look == Look::First))
@@ -135,17 +139,17 @@ async fn due(engine: &Engine, state: &State, unread: &[Received], look: Look, de
 }
 
 async fn due_of_child(engine: &Engine, child: &SessionKey, look: Look, depth: usize) -> Result<Due> {
-    let restored = match engine.journal().load(child, None).await {
-        Ok(restored) => restored,
+    let info = match engine.journal().open(child).await {
+        Ok(info) => info,
         Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(Due::default()),
         Err(error) => return Err(error),
     };
+    let Looked { restored, unread } = Looked::at(engine, info).await?;
     let state = &restored.state;
     if state.status() != Status::Waiting {
         // Whoever ran it has died, or somebody has resumed it by itself.
         return Ok(Due { now: look == Look::First, next: None });
     }
-    let unread = read_behind(engine, child, state.inbox_taken().0, usize::MAX).await?;
     due(engine, state, &unread, look, depth).await
 }
 
