@@ -33,6 +33,9 @@ pub struct InboxMessage {
     /// From whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
+    /// The run that begins with it; without one, any run may read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
     /// Fields this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
@@ -119,7 +122,7 @@ impl Body for InboxTaken {}
 impl InboxMessage {
     /// A message for the next turn.
     pub fn new(message: MessageId, content: Json) -> Self {
-        Self { message, mode: InboxMode::Queue, content, author: None, extra: Extra::new() }
+        Self { message, mode: InboxMode::Queue, content, author: None, run: None, extra: Extra::new() }
     }
 }
 

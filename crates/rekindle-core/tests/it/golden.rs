@@ -158,6 +158,7 @@ fn examples() -> Vec<Record> {
             mode: InboxMode::Steer,
             content: json("\"shorter, please\""),
             author: Some("ada".into()),
+            run: None,
             extra: extra(),
         }
         .into(),
@@ -246,6 +247,15 @@ fn checkpoints_of_graphs_name_their_node_and_what_comes_next() {
     }
     .into();
     let text = r#"{"checkpoint":{"id":"ckpt_3","type":"node_complete","node":"fetch","next":["judge"]}}"#;
+    assert_eq!(serde_json::to_string(&record).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
+}
+
+#[test]
+fn messages_of_the_inbox_may_name_the_run_that_begins_with_them() {
+    let record: Record =
+        InboxMessage { run: Some(id("run_3")), ..InboxMessage::new(id("msg_4"), json("\"hello\"")) }.into();
+    let text = r#"{"inbox_message":{"message":"msg_4","mode":"queue","content":"hello","run":"run_3"}}"#;
     assert_eq!(serde_json::to_string(&record).unwrap(), text);
     assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
 }

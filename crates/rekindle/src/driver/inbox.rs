@@ -9,11 +9,11 @@ use rekindle_core::record::{
     Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome, WaitDecision,
 };
 use rekindle_core::{
-    BranchId, Entry, Json, LogName, MessageId, Position, Record, Result, Seq, SessionKey, State, Timestamp, WaitId,
-    WaitState,
+    BranchId, Entry, Json, LogName, MessageId, Position, Record, Result, RunId, Seq, SessionKey, State, Timestamp,
+    WaitId, WaitState,
 };
 
-use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, register};
+use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, own_run, register};
 use crate::engine::Engine;
 use crate::message::Message;
 use crate::wait::check_answer;
@@ -47,6 +47,9 @@ const MARK: &str = "input";
 struct KeptInput {
     message: MessageId,
     input: Json,
+    /// The run that begins with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<RunId>,
 }
 
 /// An input of the inbox with which no run has begun.
@@ -55,6 +58,8 @@ pub(crate) struct NextInput {
     /// Which it is, from 1.
     pub(crate) number: u64,
     pub(crate) input: Json,
+    /// The id its run is to have.
+    pub(crate) run: Option<RunId>,
 }
 
 /// A message that is the input of a run.
@@ -68,6 +73,11 @@ pub(crate) fn is_input(message: &InboxMessage) -> bool {
     message.extra.get(MARK) == Some(&serde_json::Value::Bool(true))
 }
 
+/// The run that begins with an input that was taken over.
+pub(super) fn run_of_kept(item: &Json) -> Option<RunId> {
+    item.decode::<KeptInput>().ok()?.run
+}
+
 /// With how many inputs runs have begun.
 pub(crate) fn inputs_begun(state: &State) -> Result<u64> {
     Ok(state.register(INPUTS).map(Json::decode).transpose()?.unwrap_or_default())
@@ -79,14 +89,15 @@ pub(crate) fn next_input(state: &State, unread: &[Received]) -> Result<Option<Ne
     let number = begun + 1;
     let index = usize::try_from(begun).unwrap_or(usize::MAX);
     if let Some(item) = state.log(&LogName::new(Inbox::INPUT)?).get(index) {
-        return Ok(Some(NextInput { number, input: item.decode::<KeptInput>()?.input }));
+        let KeptInput { input, run, .. } = item.decode()?;
+        return Ok(Some(NextInput { number, input, run }));
     }
     let known = known_messages(state)?;
     let unread = unread.iter().find_map(|entry| match &entry.record {
         Record::InboxMessage(message) if is_input(message) && !known.contains(&message.message) => Some(message),
         _ => None,
     });
-    Ok(unread.map(|message| NextInput { number, input: message.content.clone() }))
+    Ok(unread.map(|message| NextInput { number, input: message.content.clone(), run: message.run.clone() }))
 }
 
 /// Whether a message for a turn of its own is among the entries.
@@ -146,34 +157,32 @@ impl Driver {
         let mut records = vec![InboxTaken::new(last).into()];
         records.extend(taken_over(&core.state, &entries, &mut known, &core.limits)?);
         core.known_messages = Some(known);
-        if obey {
-            records.extend(self.shared.pending_stop(&entries)?);
-        }
+        records.extend(self.shared.pending_stop(&entries, obey)?);
+        records.extend(own_run::cancelled_early(&core.state, &entries, self.run())?);
         self.make_room(core, &records).await?;
         core.stage(records)?;
         for entry in &entries {
             if let Record::InboxCommand(command) = &entry.record
                 && command.command == Command::Checkpoint
-                && self.shared.is_for_us(command)
+                && self.shared.is_for_us(command, true)
             {
                 self.stage_checkpoint_in(core, NewCheckpoint::manual(&command.reason))?;
             }
         }
-        if obey {
-            self.shared.react(&entries);
-        }
+        self.shared.react(&entries, obey);
         self.shared.inbox_seen.fetch_max(last.0, Ordering::SeqCst);
         Ok(())
     }
 }
 
 impl Shared {
-    /// What commands and interrupting messages mean for what is under way.
-    pub(super) fn react(&self, entries: &[Received]) {
+    /// What commands and interrupting messages mean for what is under way; unless `all` count, only
+    /// commands to this very run.
+    pub(super) fn react(&self, entries: &[Received], all: bool) {
         for entry in entries {
             match &entry.record {
-                Record::InboxCommand(command) if self.is_for_us(command) => self.obey(command),
-                Record::InboxMessage(message) if message.mode == InboxMode::Interrupt && self.reads_messages => {
+                Record::InboxCommand(command) if self.is_for_us(command, all) => self.obey(command),
+                Record::InboxMessage(message) if all && message.mode == InboxMode::Interrupt && self.reads_messages => {
                     self.control.interrupt_step();
                 }
                 _ => {}
@@ -183,9 +192,9 @@ impl Shared {
 
     /// Says in the state that the run is to stop, until it has: a command that was taken over must
     /// not be lost by a crash before its run ended.
-    fn pending_stop(&self, entries: &[Received]) -> Result<Option<Record>> {
+    fn pending_stop(&self, entries: &[Received], all: bool) -> Result<Option<Record>> {
         let stop = entries.iter().rev().find_map(|entry| match &entry.record {
-            Record::InboxCommand(command) if command.command != Command::Checkpoint && self.is_for_us(command) => {
+            Record::InboxCommand(command) if command.command != Command::Checkpoint && self.is_for_us(command, all) => {
                 Some(command)
             }
             _ => None,
@@ -202,11 +211,16 @@ impl Shared {
         }
     }
 
-    fn is_for_us(&self, command: &InboxCommand) -> bool {
-        command.only_run.as_ref().is_none_or(|run| *run == self.run || self.continues.as_ref() == Some(run))
+    /// Whether a command is meant for this run: one that names it or, if `all` count, the run it goes
+    /// on from or none.
+    fn is_for_us(&self, command: &InboxCommand, all: bool) -> bool {
+        match &command.only_run {
+            None => all,
+            Some(run) => *run == self.run || (all && self.continues.as_ref() == Some(run)),
+        }
     }
 
-    fn obey(&self, command: &InboxCommand) {
+    pub(super) fn obey(&self, command: &InboxCommand) {
         let by = command.author.as_deref().unwrap_or("somebody");
         let reason = |what: &str| match command.reason.as_str() {
             "" => format!("{what} by {by}"),
@@ -339,7 +353,7 @@ pub(super) fn has_message(state: &State, entries: &[Received]) -> Result<bool> {
 }
 
 /// The messages that were taken over before: somebody may send one again.
-fn known_messages(state: &State) -> Result<HashSet<MessageId>> {
+pub(super) fn known_messages(state: &State) -> Result<HashSet<MessageId>> {
     let mut known = HashSet::new();
     for log in [Inbox::STEER, Inbox::QUEUE] {
         let items = state.log(&LogName::new(log)?).iter();
@@ -355,7 +369,8 @@ fn known_messages(state: &State) -> Result<HashSet<MessageId>> {
 fn message_record(message: &InboxMessage, limits: &Limits) -> Result<Record> {
     if is_input(message) {
         // Its size was checked when it was put there; what is too large all the same stops the run.
-        let kept = KeptInput { message: message.message.clone(), input: message.content.clone() };
+        let InboxMessage { message, content: input, run, .. } = message.clone();
+        let kept = KeptInput { message, input, run };
         return Ok(LogAppend::new(LogName::new(Inbox::INPUT)?, vec![Json::of(&kept)?]).into());
     }
     let log = log_for(message)?;
@@ -376,7 +391,9 @@ fn stored_message(sent: &InboxMessage) -> Result<Json> {
         Message::user(text)
     });
     let author = message.author.clone().or_else(|| sent.author.clone());
-    Message { id: Some(sent.message.clone()), author, ..message }.to_json()
+    let mut message = Message { id: Some(sent.message.clone()), author, ..message };
+    own_run::set(&mut message, sent.run.as_ref());
+    message.to_json()
 }
 
 fn log_for(message: &InboxMessage) -> Result<LogName> {

@@ -14,6 +14,7 @@ mod live;
 mod looked;
 mod open;
 mod options;
+mod own_run;
 mod persist;
 mod run;
 mod validate;
@@ -54,6 +55,10 @@ pub(crate) use live::Live;
 pub(crate) use looked::Looked;
 pub(crate) use open::{Opening, open};
 pub(crate) use options::run_option_setters;
+pub(crate) use own_run::{
+    NEXT_RUN, exists as run_exists, is_cancelled_early, is_kept as is_run_kept, next as next_run, of_next_queued,
+    of_turn as run_of_turn,
+};
 pub(crate) use run::{panic_text, start};
 
 use crate::engine::Engine;

@@ -24,7 +24,7 @@ use super::looked::Looked;
 use super::validate::{Case, Situation, validate};
 use super::{
     Core, Driver, Fingerprint, Ledger, MEMORY, ResumeOptions, RunOptions, SECRET, STOPPING, Shared, budget, drift,
-    limits, register,
+    limits, own_run, register,
 };
 use crate::engine::Engine;
 use crate::executor::Executor;
@@ -250,6 +250,10 @@ impl Driver {
             }
             Case::NewTurn => {}
         }
+        if let Some((command, records)) = own_run::take_cancel(&core.state, self.run())? {
+            core.stage(records)?;
+            self.shared.obey(&command);
+        }
         match unread {
             Some(unread) => self.take_over(&mut core, unread, case == Case::Resume).await,
             None => self.take_inbox(&mut core, case == Case::Resume).await,
@@ -318,7 +322,7 @@ async fn prepare(
         records.push(InboxTaken::new(inbox_taken).into());
     }
     let (case, drift) = check(opening, restored, inbox_taken, unread).await?;
-    let run = RunId::generate(engine.journal().ids(), engine.journal().clock().now());
+    let run = run_id(opening, restored, inbox_taken, case, unread).await?;
     let continues = state.run().map(|run| run.started.run.clone()).filter(|_| case == Case::Resume);
     let fingerprint = executor.fingerprint();
     let started = RunStarted {
@@ -332,6 +336,7 @@ async fn prepare(
         records.extend(executor.closing(state, engine.journal())?);
     }
     records.push(started.clone().into());
+    records.extend(own_run::taken(state)?);
     records.extend(input_taken(resume, state, case)?);
     records.extend(drift);
     records.extend(modifications(resume, state)?);
@@ -339,6 +344,30 @@ async fn prepare(
     records.extend(raise(opening, &mut ledger)?);
     ledger.raised_now &= case == Case::NewTurn;
     Ok((case, records, started, ledger))
+}
+
+/// The id of the run: the one that what it begins with asks for, unless there is a run of that id.
+async fn run_id(
+    opening: &Opening<'_>,
+    restored: &Restored,
+    inbox_taken: Seq,
+    case: Case,
+    unread: Option<&[Received]>,
+) -> Result<RunId> {
+    let (engine, state) = (opening.engine, &restored.state);
+    let reads = case == Case::NewTurn && !opening.has_input && opening.executor.reads_messages();
+    let mut wanted = opening.resume.run.clone().filter(|_| case == Case::NewTurn);
+    if wanted.is_none() && reads {
+        let read = match unread {
+            Some(_) => Vec::new(),
+            None => read_behind(engine, opening.session, inbox_taken.0, usize::MAX).await?,
+        };
+        wanted = own_run::of_turn(state, unread.unwrap_or(&read))?;
+    }
+    match wanted.or_else(|| own_run::next(state)) {
+        Some(wanted) if !own_run::exists(engine, &restored.info, &wanted).await? => Ok(wanted),
+        _ => Ok(RunId::generate(engine.journal().ids(), engine.journal().clock().now())),
+    }
 }
 
 /// What is to be done, and what is recorded about a definition that changed; or why it is refused.

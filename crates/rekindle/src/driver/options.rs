@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rekindle_core::record::Durability;
 use rekindle_core::retention::Policy;
-use rekindle_core::{BranchId, CheckpointId, Head, Json, Result};
+use rekindle_core::{BranchId, CheckpointId, Head, Json, Result, RunId};
 
 use super::looked::{Handover, Looked};
 use super::{Budget, Budgets, Frequency};
@@ -185,6 +185,7 @@ pub struct ResumeOptions {
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) input: Option<u64>,
     pub(crate) handover: Handover,
+    pub(crate) run: Option<RunId>,
 }
 
 impl ResumeOptions {
@@ -293,11 +294,12 @@ impl ResumeOptions {
         self
     }
 
-    /// The run begins with that input of the inbox, counted from 1: taken in the same commit, and
-    /// refused as stale if somebody was quicker.
+    /// The run begins with that input of the inbox: taken in the same commit, and refused as stale if
+    /// somebody was quicker. It has the id the input asks for.
     #[must_use]
-    pub(crate) fn taking_input(mut self, number: u64) -> Self {
+    pub(crate) fn taking_input(mut self, number: u64, run: Option<RunId>) -> Self {
         self.input = Some(number);
+        self.run = run;
         self
     }
 

@@ -62,6 +62,17 @@ pub(crate) fn check_item(log: &LogName, item: &Json) -> Result<()> {
     graph::state::check_item(log, item)
 }
 
+/// What a run came to: the text of an agent's answer, what the steps of a plan gave back, the memory
+/// of a graph. A flow gives its result to whoever runs it, and to nobody else.
+pub(crate) fn result(state: &State) -> Result<Option<Json>> {
+    match name(state) {
+        Some(agent::KIND) => agent::result(state).map(Some),
+        Some(plan::KIND) => plan::result(state).map(Some),
+        Some(graph::KIND) => graph::result(state).map(Some),
+        _ => Ok(None),
+    }
+}
+
 /// The number of the step the session stands at.
 pub(crate) fn step(state: &State) -> Option<u64> {
     match name(state) {

@@ -1,10 +1,10 @@
 //! Changes to a state by hand: checked against it before anything is written.
 
 use rekindle_core::record::{LogAppend, LogSplice, RegisterSet, RegisterUnset};
-use rekindle_core::{Error, Json, LogName, Record, RegisterKey, Result, State};
+use rekindle_core::{Error, Json, LogName, Record, RegisterKey, Result, RunId, State};
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, SECRET};
+use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, NEXT_RUN, SECRET};
 use crate::engine::Engine;
 use crate::executor::{agent, by_name, plan};
 use crate::message::Message;
@@ -173,6 +173,7 @@ fn check_register(key: &str, value: &Json) -> Result<()> {
     match key {
         BUDGET => value.decode::<Ledger>().map(drop),
         DEFINITION => value.decode::<Fingerprint>().map(drop),
+        NEXT_RUN => value.decode::<RunId>().map(drop),
         _ if key.starts_with(SECRET) => value.decode::<String>()?.parse::<SecretRef>().map(drop),
         _ => by_name::check_register(key, value),
     }

@@ -42,10 +42,31 @@ pub struct HistoryPage {
 
 /// The checkpoints that lead to a moment, newest first.
 pub async fn history(engine: &Engine, session: &SessionKey, options: &HistoryOptions) -> Result<HistoryPage> {
+    history_where(engine, session, options, |_| true).await
+}
+
+/// The same, of those checkpoints alone that `keep` keeps. A page is full unless there are no more.
+pub async fn history_where(
+    engine: &Engine,
+    session: &SessionKey,
+    options: &HistoryOptions,
+    keep: impl Fn(&CheckpointInfo) -> bool,
+) -> Result<HistoryPage> {
     let position = options.at.resolve(engine, session).await.map_err(|error| error.during("history"))?;
+    // One more than wanted says whether there are more.
     let wanted = options.limit.saturating_add(1);
-    let mut checkpoints =
-        engine.journal().checkpoints(session, Some(&position), options.before.as_ref(), wanted).await?;
+    let (mut checkpoints, mut before, mut ask) = (Vec::new(), options.before.clone(), wanted);
+    while checkpoints.len() < wanted {
+        let found = engine.journal().checkpoints(session, Some(&position), before.as_ref(), ask).await?;
+        let is_last = found.len() < ask;
+        before = found.last().map(|last| last.checkpoint.id.clone());
+        checkpoints.extend(found.into_iter().filter(&keep));
+        if is_last {
+            break;
+        }
+        // Every page is read from the end of history, so few large ones are cheaper than many small ones.
+        ask = ask.saturating_mul(4);
+    }
     let more = checkpoints.len() > options.limit;
     checkpoints.truncate(options.limit);
     let next = checkpoints.last().filter(|_| more).map(|last| last.checkpoint.id.clone());

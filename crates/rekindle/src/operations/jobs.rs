@@ -5,15 +5,15 @@ use std::time::Duration;
 use rekindle_core::queue::{Job, JobQuery, JobState, KeyLimit, NewJob, Queue, QueueInfo, When, WorkerInfo};
 use rekindle_core::record::{InboxMessage, InboxMode};
 use rekindle_core::{
-    Error, ErrorKind, Json, MessageId, QueueName, Result, SessionHeader, SessionId, SessionInfo, SessionKey, Status,
+    Error, ErrorKind, Json, MessageId, QueueName, Result, RunId, SessionHeader, SessionId, SessionInfo, SessionKey,
     Timestamp,
 };
 use serde::Serialize;
 
+use super::go_on::going_on;
 use super::{inbox, send, write};
-use crate::driver::{holds_message, marked_input, next_input};
+use crate::driver::marked_input;
 use crate::engine::Engine;
-use crate::executor::by_name;
 use crate::message::Message;
 
 /// The id of the input with which a session is made: making it again counts once.
@@ -39,6 +39,9 @@ pub struct Enqueue {
     pub input: Option<JobInput>,
     /// The id of the input: the same one again counts once.
     pub message: Option<MessageId>,
+    /// The id of the run it begins; without one it is generated when the run begins. A run that is
+    /// unfinished keeps its own.
+    pub run: Option<RunId>,
     /// From whom the input is.
     pub author: String,
     /// What runs it, if the session's header does not say.
@@ -61,6 +64,7 @@ impl Enqueue {
             create: None,
             input: None,
             message: None,
+            run: None,
             author: author.into(),
             agent: None,
             queue: QueueName::default(),
@@ -90,6 +94,13 @@ impl Enqueue {
         self.input(JobInput::Message(message.into()))
     }
 
+    /// The id of the run it begins, to find it by.
+    #[must_use]
+    pub fn run(mut self, run: RunId) -> Self {
+        self.run = Some(run);
+        self
+    }
+
     /// What runs it, if the session's header does not say.
     #[must_use]
     pub fn agent(mut self, agent: impl Into<String>) -> Self {
@@ -114,6 +125,10 @@ pub struct EnqueuedJob {
     pub message: Option<MessageId>,
     /// Whether that was there before: the same id counts once.
     pub repeated: bool,
+    /// The run that begins with it or, without an input, the one that goes on; nothing if that was
+    /// left to whoever runs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
     /// The job.
     pub job: JobView,
 }
@@ -186,11 +201,12 @@ pub async fn enqueue(engine: &Engine, job: &Enqueue) -> Result<EnqueuedJob> {
     new.check()?;
     check_input(engine, job).map_err(context)?;
     let (info, created) = session(engine, job).await.map_err(context)?;
-    let (message, repeated) = match &job.input {
-        Some(input) => put(engine, job, input).await.map_err(context)?,
+    check_agent(job, &info).map_err(context)?;
+    let Put { message, repeated, run } = match &job.input {
+        Some(input) => put(engine, job, &info, input).await.map_err(context)?,
         None => {
-            check_something(engine, &info).await.map_err(context)?;
-            (None, false)
+            let run = going_on(engine, &job.session, job.run.as_ref()).await.map_err(context)?;
+            Put { message: None, repeated: false, run }
         }
     };
     new.agent = info.header.agent.clone().or(said);
@@ -198,7 +214,7 @@ pub async fn enqueue(engine: &Engine, job: &Enqueue) -> Result<EnqueuedJob> {
     // A worker may have been so quick that the job is gone.
     let now = made.ready_at.unwrap_or_default();
     let view = self::job(engine, &job.session).await.map_err(context)?.unwrap_or_else(|| JobView::of(made, now));
-    Ok(EnqueuedJob { created, message, repeated, job: view })
+    Ok(EnqueuedJob { created, message, repeated, run, job: view })
 }
 
 /// An error if the input is larger than a run could begin with.
@@ -212,6 +228,18 @@ fn check_input(engine: &Engine, job: &Enqueue) -> Result<()> {
         return Err(error.hint("put it into a file or a store of its own, and name that in the input"));
     }
     Ok(())
+}
+
+/// An error if the session was to be made for something else than what it is.
+fn check_agent(job: &Enqueue, info: &SessionInfo) -> Result<()> {
+    let wanted = job.create.as_ref().and_then(|header| header.agent.as_ref());
+    match (wanted, &info.header.agent) {
+        (Some(wanted), Some(agent)) if wanted != agent => {
+            Err(Error::invalid(format!("the session is that of `{agent}`, and this is for `{wanted}`"))
+                .hint("use another session"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The session, and whether it was made now.
@@ -232,44 +260,42 @@ async fn session(engine: &Engine, job: &Enqueue) -> Result<(SessionInfo, bool)> 
     }
 }
 
-/// Puts the input into the inbox: its id, and whether it was there before.
-async fn put(engine: &Engine, job: &Enqueue, input: &JobInput) -> Result<(Option<MessageId>, bool)> {
+/// What was put into the inbox.
+struct Put {
+    message: Option<MessageId>,
+    repeated: bool,
+    run: Option<RunId>,
+}
+
+/// Puts the input into the inbox.
+async fn put(engine: &Engine, job: &Enqueue, info: &SessionInfo, input: &JobInput) -> Result<Put> {
     let first = || job.create.is_some().then(|| MessageId::new(FIRST)).transpose();
     let given = job.message.clone().map_or_else(first, |id| Ok(Some(id)))?;
     match input {
         JobInput::Message(message) => {
-            let sent = send::send(engine, &job.session, message.clone(), InboxMode::Queue, &job.author, given).await?;
-            Ok((Some(sent.message), sent.repeated))
+            let (message, wanted) = (message.clone(), job.run.clone());
+            let sent =
+                send::send_to_run(engine, &job.session, message, InboxMode::Queue, &job.author, given, wanted).await;
+            let (sent, run) = sent?;
+            Ok(Put { message: Some(sent.message), repeated: sent.repeated, run })
         }
         JobInput::Input(input) => {
             if let Some(id) = &given
                 && let Some(before) = send::sent_before(engine, &job.session, id).await?
             {
                 send::position_of(&before)?;
-                return Ok((given, true));
+                return Ok(Put { message: given, repeated: true, run: send::run_of(&before) });
+            }
+            if let Some(run) = &job.run {
+                send::check_new_run(engine, info, run).await?;
             }
             let id = given.unwrap_or_else(|| engine.new_message_id());
-            let message = InboxMessage::new(id.clone(), input.clone());
+            let message = InboxMessage { run: job.run.clone(), ..InboxMessage::new(id.clone(), input.clone()) };
             let message = marked_input(InboxMessage { author: Some(write::by(&job.author)), ..message });
             inbox::put(engine, &job.session, message.into()).await?;
-            Ok((Some(id), false))
+            Ok(Put { message: Some(id), repeated: false, run: job.run.clone() })
         }
     }
-}
-
-/// An error if a worker would find nothing to do.
-async fn check_something(engine: &Engine, info: &SessionInfo) -> Result<()> {
-    let restored = engine.journal().load(&info.header.key, None).await?;
-    let state = &restored.state;
-    let unread = inbox::behind(engine, &info.header.key, state.inbox_taken()).await?;
-    let failed = state.status() == Status::Failed && by_name::is_mid_turn(state);
-    let unfinished = state.status().is_unfinished() || failed || by_name::has_queued(state);
-    if unfinished || holds_message(state, &unread)? || next_input(state, &unread)?.is_some() {
-        return Ok(());
-    }
-    let status = state.status();
-    Err(Error::new(ErrorKind::NotResumable, format!("the session is {status} and no input was given"))
-        .hint("give it something to begin with"))
 }
 
 /// Takes the job of a session out of its queue; whether there was one. A run under way is not

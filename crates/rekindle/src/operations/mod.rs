@@ -5,16 +5,16 @@
 //! | to | call |
 //! | --- | --- |
 //! | find sessions | [`list`], [`show`], [`waits`] |
-//! | look back | [`history`], [`log`], [`milestones`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
+//! | look back | [`history`], [`history_where`], [`log`], [`milestones`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
 //! | go elsewhere | [`fork`], [`edit`], [`changes_of_patch`], [`checkpoint`], [`pin`], [`tag`] |
 //! | run | [`start`], [`resume`] |
-//! | have workers run | [`enqueue`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
+//! | have workers run | [`enqueue`], [`go_on`], [`run`], [`cancel_run`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
 //! | mend | [`settle`], [`verify`] |
 //! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
 //! | move | [`copy`], [`export`], [`import`] |
 //! | put away | [`plan_archive`], [`archive`], [`archives`], [`restore`] |
-//! | keep results yourself | [`pending`] |
+//! | keep results or state yourself | [`pending`], [`save_state`], [`saved_state`] |
 //!
 //! What is changed by hand is changed by one atomic append at the end of a branch that nobody
 //! runs. A running session is never written to: it is sent a message, a command or an answer.
@@ -29,6 +29,7 @@ pub(crate) mod control;
 mod copy;
 mod fork;
 mod give_up;
+mod go_on;
 mod history;
 mod inbox;
 mod inspect;
@@ -41,6 +42,8 @@ pub mod pending;
 mod replay;
 mod resume;
 mod retention;
+mod run;
+mod saved;
 mod send;
 mod settle;
 mod show;
@@ -61,8 +64,10 @@ pub use control::{ControlOptions, Controlled, cancel, interrupt, pause};
 pub use copy::copy;
 pub use fork::{Edited, ForkOptions, Forked, edit, fork};
 pub use give_up::{GivenUp, give_up};
+pub use go_on::{GoOn, GoingOn, go_on};
 pub use history::{
-    BranchLog, HistoryOptions, HistoryPage, RecordPage, RecordsOptions, SessionLog, StoredRecord, history, log, records,
+    BranchLog, HistoryOptions, HistoryPage, RecordPage, RecordsOptions, SessionLog, StoredRecord, history,
+    history_where, log, records,
 };
 pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
 pub(crate) use jobs::queue_of;
@@ -76,6 +81,8 @@ pub use retention::{
     Cleared, Deleted, Freed, Pruned, Unmarked, clear_session, delete_checkpoints, delete_inactive, delete_inactive_of,
     delete_older_than, plan_prune, prune,
 };
+pub use run::{RunPhase, RunProgress, cancel_run, run};
+pub use saved::{Saved, SavedState, save_state, saved_state};
 pub use send::{Sent, send};
 pub use settle::{Settled, Settlement, settle};
 pub use show::{EffectView, Owner, Related, Resumable, RunView, Shown, Spending, WaitView, show};

@@ -1,12 +1,13 @@
 //! Messages for a session, whoever runs it, now or later.
 
 use rekindle_core::record::{InboxMessage, InboxMode};
-use rekindle_core::{Error, MessageId, Position, Record, Result, Seq, SessionKey};
+use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey};
 use serde::Serialize;
 
 use super::inbox::{self, Received};
 use super::show::{self, Owner};
 use super::write;
+use crate::driver::run_exists;
 use crate::engine::Engine;
 use crate::executor::by_name;
 use crate::message::Message;
@@ -52,6 +53,20 @@ pub async fn send(
     author: &str,
     id: Option<MessageId>,
 ) -> Result<Sent> {
+    send_to_run(engine, session, message, mode, author, id, None).await.map(|(sent, _)| sent)
+}
+
+/// The same for a message with which a run begins; that run, if the message was not sent before for
+/// another.
+pub(super) async fn send_to_run(
+    engine: &Engine,
+    session: &SessionKey,
+    message: Message,
+    mode: InboxMode,
+    author: &str,
+    id: Option<MessageId>,
+    run: Option<RunId>,
+) -> Result<(Sent, Option<RunId>)> {
     let context = |error: Error| error.during("send").on(session);
     let info = engine.journal().open(session).await.map_err(context)?;
     check_read(engine, session).await.map_err(context)?;
@@ -60,15 +75,37 @@ pub async fn send(
     let id = given.clone().unwrap_or_else(|| engine.new_message_id());
     let author = message.author.clone().unwrap_or_else(|| write::by(author));
     let content = Message { id: Some(id.clone()), author: Some(author.clone()), ..message }.to_json()?;
-    let record = InboxMessage { mode, author: Some(author), ..InboxMessage::new(id.clone(), content) };
+    let record =
+        InboxMessage { mode, author: Some(author), run: run.clone(), ..InboxMessage::new(id.clone(), content) };
     if given.is_some()
         && let Some(before) = sent_before(engine, session, &id).await?
     {
         let position = position_of(&before).map_err(context)?;
-        return Ok(Sent { message: id, position, repeated: true, owner });
+        return Ok((Sent { message: id, position, repeated: true, owner }, run_of(&before)));
+    }
+    if let Some(run) = &run {
+        check_new_run(engine, &info, run).await.map_err(context)?;
     }
     let position = inbox::put(engine, session, record.into()).await.map_err(context)?;
-    Ok(Sent { message: id, position, repeated: false, owner })
+    Ok((Sent { message: id, position, repeated: false, owner }, run))
+}
+
+/// The run that begins with what was sent.
+pub(super) fn run_of(sent: &Received) -> Option<RunId> {
+    match &sent.record {
+        Record::InboxMessage(message) => message.run.clone(),
+        _ => None,
+    }
+}
+
+/// An error if the session has a run of that id, or a message waits for one.
+pub(super) async fn check_new_run(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<()> {
+    let sent = inbox::behind(engine, &info.header.key, Seq::ZERO).await?;
+    if sent.iter().any(|sent| run_of(sent).as_ref() == Some(run)) || run_exists(engine, info, run).await? {
+        return Err(Error::new(ErrorKind::AlreadyExists, format!("the session has a run `{run}`"))
+            .hint("give the run another id, or none"));
+    }
+    Ok(())
 }
 
 /// An error if nobody would ever read the message.

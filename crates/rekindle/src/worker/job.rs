@@ -151,7 +151,10 @@ impl JobTurn<'_> {
             options = options.accept_drift(reason);
         }
         let begun = match input {
-            Some(input) => work.start(&session, input.input, options.taking_input(input.number)).await,
+            Some(input) => {
+                let options = options.taking_input(input.number, input.run);
+                work.start(&session, input.input, options).await
+            }
             None => work.resume(&session, options).await,
         };
         begun.map_err(Begin::Failed)

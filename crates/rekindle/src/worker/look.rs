@@ -78,7 +78,8 @@ struct Seen {
 
 impl Seen {
     fn next(self, first: bool) -> Next {
-        let over = !self.mid_turn;
+        // A run that was cancelled is over, whatever it has left behind.
+        let over = !self.mid_turn || self.status == Status::Cancelled;
         match (self.status, self.input) {
             (Status::Interrupted | Status::Paused, Some(input)) if over => Next::Start(input),
             (Status::Interrupted, _) => Next::Resume,
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     fn check(status: Status, mid_turn: bool, message: bool, input: bool, first: bool, expected: &str) {
-        let input = input.then(|| NextInput { number: 1, input: Json::null() });
+        let input = input.then(|| NextInput { number: 1, input: Json::null(), run: None });
         let next = match (Seen { status, mid_turn, message, input }).next(first) {
             Next::Done => "done",
             Next::Start(_) => "start",
@@ -200,5 +201,13 @@ mod tests {
         check(Status::Failed, true, true, false, false, "done");
         check(Status::Failed, true, false, true, false, "hold");
         check(Status::Failed, true, false, false, true, "resume");
+    }
+
+    #[test]
+    fn an_input_behind_a_cancelled_run_is_not_stranded() {
+        for first in [true, false] {
+            check(Status::Cancelled, true, false, true, first, "start");
+        }
+        check(Status::Cancelled, true, false, false, false, "done");
     }
 }

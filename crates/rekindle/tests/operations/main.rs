@@ -10,6 +10,7 @@ mod look;
 mod pending;
 mod replay;
 mod retention;
+mod saved;
 mod settle;
 mod walk;
 mod world;

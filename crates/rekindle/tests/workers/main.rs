@@ -4,6 +4,7 @@
 mod enqueue;
 mod failures;
 mod kit;
+mod own_runs;
 mod runs;
 #[path = "../it/support.rs"]
 mod support;

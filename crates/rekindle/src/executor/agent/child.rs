@@ -53,10 +53,15 @@ impl ChildWork for Agent {
 
     /// What the child said last.
     fn result(&self, state: &State) -> Result<Json> {
-        let messages = Self::messages(state)?;
-        let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
-        Ok(Json::from(last.map(Message::text).unwrap_or_default().as_str()))
+        result(state)
     }
+}
+
+/// What an agent said last.
+pub(crate) fn result(state: &State) -> Result<Json> {
+    let messages = Agent::messages(state)?;
+    let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
+    Ok(Json::from(last.map(Message::text).unwrap_or_default().as_str()))
 }
 
 #[async_trait]

@@ -30,6 +30,7 @@ use crate::tool::Retries;
 
 pub use builder::AgentBuilder;
 pub use child::SubAgent;
+pub(crate) use child::result;
 pub(crate) use place::Place;
 pub(crate) use state::{LoopState, MESSAGES_OF, Phase, Scope, check_register, messages};
 use toolbox::Toolbox;
@@ -201,9 +202,21 @@ impl NodeTurn<'_> {
 
 /// Whether a message waits in the state for a turn of its own.
 pub(crate) fn has_queued(state: &State) -> bool {
-    let at = LoopState::load(state).unwrap_or_default();
-    let count = |log| rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len());
-    count(Inbox::QUEUE) > at.queued || count(Inbox::STEER) > at.steered
+    count(state, Inbox::QUEUE) > queued(state) || has_steered(state)
+}
+
+/// Whether a message waits in the state for the next model call.
+pub(crate) fn has_steered(state: &State) -> bool {
+    count(state, Inbox::STEER) > LoopState::load(state).unwrap_or_default().steered
+}
+
+/// How many messages that waited for a turn have had theirs.
+pub(crate) fn queued(state: &State) -> usize {
+    LoopState::load(state).unwrap_or_default().queued
+}
+
+fn count(state: &State, log: &str) -> usize {
+    rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len())
 }
 
 #[async_trait]

@@ -15,7 +15,7 @@ use super::place::{MessageShape, Place};
 use super::state::{BREAKER, Breaker, CURSOR, DECIDED, GROUPS, LoopState, Phase, SUMMARY, Scope};
 use super::think::Thought;
 use super::{Inner, step_failed};
-use crate::driver::{Budget, Driver, End, Inbox, NewCheckpoint, OnWait, Spent, Stop};
+use crate::driver::{Budget, Driver, End, Inbox, NewCheckpoint, OnWait, Spent, Stop, of_next_queued};
 use crate::event::LiveKind;
 use crate::executor::Executor as _;
 use crate::executor::call::{Caller, Ready};
@@ -292,9 +292,15 @@ impl<'a> Turn<'a> {
         Ok(self.driver.read(|state| state.effect(&effect).is_some_and(|known| known.is_settled())).await)
     }
 
-    /// Whether a message waits for a turn. One that was to steer a turn that is over is one too.
+    /// Whether a message waits for a turn of this run. One that was to steer a turn that is over is
+    /// one too; one that names another run waits for that.
     async fn has_inbox(&self) -> bool {
-        !self.place.is_node() && self.driver.read(|state| self.agent.has_queued(state)).await
+        if self.place.is_node() {
+            return false;
+        }
+        let run = self.driver.run();
+        let is_ours = |state: &State| of_next_queued(state).is_none_or(|wanted| wanted == *run);
+        self.driver.read(|state| self.agent.has_queued(state) && (super::has_steered(state) || is_ours(state))).await
     }
 
     /// Messages for the next model call; taken once the caller has recorded where the loop stands.

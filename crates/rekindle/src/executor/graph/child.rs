@@ -43,10 +43,15 @@ impl ChildWork for Graph {
     }
 
     fn result(&self, state: &State) -> Result<Json> {
-        let memory: BTreeMap<&str, &Json> = state
-            .registers_under(MEMORY)
-            .map(|(key, value)| (key.as_str().strip_prefix(MEMORY).unwrap_or_default(), value))
-            .collect();
-        Json::of(&memory)
+        result(state)
     }
+}
+
+/// The memory of a graph.
+pub(crate) fn result(state: &State) -> Result<Json> {
+    let memory: BTreeMap<&str, &Json> = state
+        .registers_under(MEMORY)
+        .map(|(key, value)| (key.as_str().strip_prefix(MEMORY).unwrap_or_default(), value))
+        .collect();
+    Json::of(&memory)
 }

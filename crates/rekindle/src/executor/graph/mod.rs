@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use builder::GraphBuilder;
+pub(crate) use child::result;
 pub use condition::{Condition, Test};
 pub use config::CheckpointConfig;
 pub use draw::Trail;

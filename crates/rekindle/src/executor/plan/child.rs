@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rekindle_core::{Json, Result, State};
 
+use super::state::{PlanRegister, StepResult};
 use super::{Plan, PlanInput};
 use crate::driver::RunOptions;
 use crate::executor::Executor;
@@ -41,9 +42,15 @@ impl ChildWork for Plan {
     }
 
     fn result(&self, state: &State) -> Result<Json> {
-        let view = self.state(state)?;
-        let outputs: BTreeMap<&str, &Json> =
-            view.results.iter().map(|result| (result.step_id.as_str(), &result.output)).collect();
-        Json::of(&outputs)
+        result(state)
     }
+}
+
+/// What the steps of a plan gave back, by their ids.
+pub(crate) fn result(state: &State) -> Result<Json> {
+    let results = PlanRegister::load(state)?.results(state);
+    let results: Vec<StepResult> = results.iter().map(Json::decode).collect::<Result<_>>()?;
+    let outputs: BTreeMap<&str, &Json> =
+        results.iter().map(|result| (result.step_id.as_str(), &result.output)).collect();
+    Json::of(&outputs)
 }

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use builder::PlanBuilder;
+pub(crate) use child::result;
 pub use spec::{PlanSpec, RetrySpec, StepSpec};
 pub use state::{LastError, StepResult, StepStatus};
 pub use view::{PlanResult, PlanState, PlanSummary, StepView};
