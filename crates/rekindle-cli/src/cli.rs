@@ -108,6 +108,8 @@ commands! {
     Dequeue => dequeue;
     /// Runs what is in the queues, until it is told to stop
     Worker => worker;
+    /// Serves durable work to other agents, over the Model Context Protocol
+    Mcp => mcp;
     /// Lists the workers that live
     Workers => workers;
     /// Says what is in the queues, and lists jobs

@@ -45,6 +45,26 @@ pub fn in_the_way(path: &Path) -> Error {
         .hint("choose another name, or say --force to replace it")
 }
 
+/// Replaces a file of others, or makes it with the folders above: whole or not at all, where a link leads,
+/// and for those who could read it.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = |error| unwritable(path, error);
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if let Some(folder) = target.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let permissions = target.metadata().ok().map(|file| file.permissions());
+    let mut file = match permissions {
+        Some(_) => NewFile::begin(&target, true)?,
+        None => NewFile::begin_readable(&target, false)?,
+    };
+    if let Some(permissions) = permissions {
+        file.file.as_file().set_permissions(permissions).map_err(failed)?;
+    }
+    file.file.write_all(bytes).map_err(failed)?;
+    file.finish().map(drop)
+}
+
 /// A file under way: it gets its name when it is complete and on disk.
 #[derive(Debug)]
 pub struct NewFile<'a> {

@@ -7,8 +7,8 @@ use rekindle::{Engine, Result, SessionKey};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult, GetTaskParams,
     GetTaskResult, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -164,7 +164,10 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let caller = Caller { tasks: context.client_capabilities().is_some_and(|known| known.supports_tasks()) };
+        // Earlier revisions have no results that are tasks, whatever a client declares.
+        let speaks = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let tasks = speaks && context.client_capabilities().is_some_and(|known| known.supports_tasks());
+        let caller = Caller { tasks };
         tools::call(&self.core, &self.core.catalogue, request, caller).await
     }
 

@@ -4,6 +4,7 @@ mod cli;
 mod engine;
 mod executors;
 mod journal;
+mod mcp;
 mod shared_stores;
 
 use std::path::Path;
@@ -13,7 +14,8 @@ use crate::Result;
 use crate::bench::Bench;
 
 /// All groups, in the order they are measured.
-pub const GROUPS: &[Group] = &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP, shared_stores::GROUP];
+pub const GROUPS: &[Group] =
+    &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP, shared_stores::GROUP, mcp::GROUP];
 
 /// Figures that are measured together.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub fn as_child(flag: &str, directory: &Path) -> Option<Result<()>> {
     engine::as_child(flag, directory)
         .or_else(|| executors::as_child(flag, directory))
         .or_else(|| shared_stores::as_child(flag, directory))
+        .or_else(|| mcp::as_child(flag, directory))
 }
 
 /// Runs this program as a child, and gives the numbers it prints.

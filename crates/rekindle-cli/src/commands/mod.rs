@@ -24,6 +24,7 @@ pub mod import;
 pub mod init;
 pub mod log;
 pub mod man;
+pub mod mcp;
 pub mod pause;
 pub mod prune;
 pub mod queues;

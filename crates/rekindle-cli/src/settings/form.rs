@@ -1,6 +1,7 @@
 //! The form of `rekindle.toml`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rekindle::graph::CheckpointConfig;
@@ -46,6 +47,10 @@ pub struct Form {
     pub models: BTreeMap<String, ModelSpec>,
     /// What commands and MCP servers are given.
     pub tools: Tools,
+    /// What is served over HTTP, and to whom.
+    pub server: Server,
+    /// What MCP clients may do.
+    pub mcp: Mcp,
     /// What is never stored.
     pub redaction: Redaction,
     /// Encrypts everything that is stored.
@@ -78,6 +83,27 @@ pub struct Checkpoints {
 pub struct Tools {
     /// The names of further variables of the environment that are passed on.
     pub environment: Vec<String>,
+}
+
+/// What is served over HTTP, and to whom.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Where the token is that clients must know: `@env:VARIABLE`, `@file:path`,
+    /// `@keychain:service/account` or `@command:…`.
+    pub token: Option<SecretText>,
+    /// Further names the server is called by, behind a proxy.
+    pub hosts: Vec<String>,
+    /// The origins of pages that may ask, e.g. `https://app.example.com`.
+    pub origins: Vec<String>,
+}
+
+/// What MCP clients may do.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mcp {
+    /// The files they may run. A relative path is meant from where this file is.
+    pub agents: Vec<PathBuf>,
 }
 
 /// What is never stored.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rekindle::codec::{Codec, KeyRing};
 use rekindle::graph::CheckpointConfig;
 use rekindle::retention::{Policy, Rule};
-use rekindle::{Error, Frequency, Result, RunOptions, SecretRef, SecretSource as _};
+use rekindle::{Error, Frequency, Result, RunOptions, Secret, SecretRef, SecretSource as _};
 use rekindle_definitions::{Faults, RunOptionsSpec, SecretText};
 use rekindle_store::{StoreOptions, shown_url};
 use serde::Deserialize as _;
@@ -199,6 +199,29 @@ impl Settings {
         let usual = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ", "SHELL"];
         let own = self.form.tools.environment.iter().map(String::as_str);
         usual.into_iter().chain(own).filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect()
+    }
+
+    /// The token that clients over HTTP must know: that of `said`, or else that of the configuration.
+    pub fn server_token(&self, said: Option<SecretRef>) -> Result<Option<Secret>> {
+        let configured = match (&self.form.server.token, self.layers.get("server.token")) {
+            (Some(reference), Some((_, Origin::File(file)))) => Some(secret_beside(&reference.0, file)?),
+            (reference, _) => reference.as_ref().map(|reference| reference.0.clone()),
+        };
+        said.or(configured).map(|reference| SystemSecrets.resolve(&reference)).transpose()
+    }
+
+    /// The names a server is called by, and the origins whose pages may ask.
+    pub fn server_names(&self) -> (&[String], &[String]) {
+        (&self.form.server.hosts, &self.form.server.origins)
+    }
+
+    /// The files MCP clients may run.
+    pub fn mcp_agents(&self) -> Vec<PathBuf> {
+        let folder = match self.layers.get("mcp.agents") {
+            Some((_, Origin::File(file))) => file.parent().unwrap_or(Path::new("")),
+            _ => Path::new(""),
+        };
+        self.form.mcp.agents.iter().map(|file| folder.join(file)).collect()
     }
 
     /// What the keys of `[checkpoints]` mean for a run.

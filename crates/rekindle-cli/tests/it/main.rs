@@ -22,6 +22,7 @@ mod resume_cases;
 mod review;
 mod scenes;
 mod servers;
+mod serving;
 mod setup;
 mod support;
 mod tell;

@@ -2,6 +2,7 @@
 
 use rekindle::operations::{RunPhase, RunProgress, WaitView};
 use rekindle::record::WaitKind;
+use rekindle::{Error, ErrorKind};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus};
 use schemars::JsonSchema;
@@ -172,6 +173,7 @@ pub(super) fn task(progress: &RunProgress) -> Task {
 
 fn status(progress: &RunProgress) -> TaskStatus {
     match progress.phase {
+        RunPhase::Failed if is_ours(progress) => TaskStatus::Failed,
         RunPhase::Succeeded | RunPhase::Failed => TaskStatus::Completed,
         RunPhase::Cancelled => TaskStatus::Cancelled,
         RunPhase::Waiting if input::can_be_answered(progress) => TaskStatus::InputRequired,
@@ -179,11 +181,24 @@ fn status(progress: &RunProgress) -> TaskStatus {
     }
 }
 
+/// Whether a run failed for a reason of this side, not of the work: what is stored cannot be read or
+/// written.
+fn is_ours(progress: &RunProgress) -> bool {
+    let ours = [ErrorKind::Corrupt, ErrorKind::PersistFailed];
+    let codes = ours.map(|kind| Error::new(kind, "").code());
+    progress.code.as_deref().is_some_and(|code| codes.contains(&code))
+}
+
+fn failure(progress: &RunProgress) -> ErrorData {
+    ErrorData::internal_error(progress.reason.clone(), Some(json!({ "code": progress.code })))
+}
+
 /// A run as a task, with what came of it. A run that failed is a call that failed, not a failure of
 /// the protocol.
 pub(super) fn detailed(progress: &RunProgress) -> Result<DetailedTask, ErrorData> {
     let payload = match status(progress) {
         TaskStatus::Completed => TaskPayload::Completed { result: object(&result(progress)?)? },
+        TaskStatus::Failed => TaskPayload::Failed { error: object(&failure(progress))? },
         TaskStatus::Cancelled => TaskPayload::Cancelled,
         TaskStatus::InputRequired => TaskPayload::InputRequired { input_requests: input::requests(progress) },
         _ => TaskPayload::Working,
@@ -207,7 +222,7 @@ fn result(progress: &RunProgress) -> Result<CallToolResult, ErrorData> {
     })))
 }
 
-fn object(result: &CallToolResult) -> Result<JsonObject, ErrorData> {
+fn object(result: &impl Serialize) -> Result<JsonObject, ErrorData> {
     match serde_json::to_value(result) {
         Ok(Value::Object(object)) => Ok(object),
         _ => Err(ErrorData::internal_error("the result cannot be written as JSON", None)),

@@ -1,5 +1,6 @@
 //! Waits of a run: opened with a checkpoint before them, decided by answers or by time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rekindle_core::record::{
@@ -76,6 +77,16 @@ impl Driver {
     /// The open wait of a call.
     pub(crate) async fn wait_of(&self, effect: &EffectId) -> Option<WaitState> {
         self.read(|state| state.waits().find(|wait| wait.opened.effect.as_ref() == Some(effect)).cloned()).await
+    }
+
+    /// The waits that are decided and not closed.
+    pub(crate) async fn decided_waits(&self) -> BTreeSet<WaitId> {
+        let now = self.now();
+        self.read(|state| {
+            let decided = state.waits().filter(|wait| verdict(wait, now).is_some());
+            decided.map(|wait| wait.opened.wait.clone()).collect()
+        })
+        .await
     }
 
     /// What a wait has come to, with the record that closes it; nothing while it is open.

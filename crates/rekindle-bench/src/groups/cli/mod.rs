@@ -11,6 +11,9 @@ use crate::bench::Bench;
 
 use super::Group;
 
+pub use binary::built;
+pub use start::{hello_world, timed};
+
 /// The group.
 pub const GROUP: Group =
     Group { name: "cli", about: "the binary: start, listing, size, memory of the demo, cold build", run };

@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench, rekindle: &Path) -> Result<()> {
 }
 
 /// A program that says hello, built as its author would for speed.
-fn hello_world(directory: &Path) -> Result<PathBuf> {
+pub fn hello_world(directory: &Path) -> Result<PathBuf> {
     let (source, program) = (directory.join("hello.rs"), directory.join("hello"));
     std::fs::write(&source, "fn main() { println!(\"hello, world\"); }\n")?;
     let status = Command::new("rustc").arg("-O").arg("-o").arg(&program).arg(&source).status()?;

@@ -30,9 +30,25 @@ impl Log {
         if self.ui.is_json() {
             // Whoever closed standard output wants to hear nothing.
             let _ = self.ui.json_line(event);
-        } else if let Some(line) = self.line(event) {
+        } else {
+            self.remark(event);
+        }
+    }
+
+    /// Says what happened on standard error: standard output is for others.
+    pub fn remark(&self, event: &WorkerEvent) {
+        if let Some(line) = self.line(event) {
             self.ui.remark(line);
         }
+    }
+
+    /// Says where clients are served.
+    pub fn serving(&self, url: &str) -> std::io::Result<()> {
+        if self.ui.is_json() {
+            return self.ui.json_line(&json!({ "event": "serving", "url": url }));
+        }
+        self.ui.note(format!("serving {}{url}{}", style::NAME, style::RESET));
+        Ok(())
     }
 
     /// Says that it was asked to stop.

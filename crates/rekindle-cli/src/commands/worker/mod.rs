@@ -17,8 +17,8 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::run::{self, BuildArguments, Remembered, Signals};
 use crate::ui::duration;
-use files::Files;
-use log::Log;
+pub use files::Files;
+pub use log::Log;
 
 /// What to run, and how much of it.
 #[derive(Debug, Args)]

@@ -237,20 +237,19 @@ impl Executor for Inner {
         driver.barrier().await?;
         driver.begin_step();
         let anew = Arc::new(flow.anew.clone());
-        let context = FlowContext { driver: driver.clone(), turn: flow.turn, anew, shared: Arc::default() };
-        let progress = Arc::clone(&context.shared);
-        let body = (self.body)(context, flow.input.clone().unwrap_or_else(Json::null));
-        tokio::pin!(body);
-        let ended = loop {
-            tokio::select! {
-                biased;
-                ended = &mut body => break ended,
-                () = progress.changed.notified() => {
-                    if let Some(end) = stands_still(&progress, driver) {
-                        return Ok(end);
-                    }
-                }
-                stop = stop_requested(driver) => return stop,
+        let (ended, progress) = loop {
+            let decided = driver.decided_waits().await;
+            let context =
+                FlowContext { driver: driver.clone(), turn: flow.turn, anew: anew.clone(), shared: Arc::default() };
+            let progress = Arc::clone(&context.shared);
+            let body = (self.body)(context, flow.input.clone().unwrap_or_else(Json::null));
+            match until_still(body, &progress, driver).await? {
+                Stand::Ended(ended) => break (ended, progress),
+                // An answer that arrived while the body came to a stop was taken from the inbox already:
+                // nobody would wake the session for it. The body runs again and finds it.
+                Stand::Still(end)
+                    if end.outcome == RunOutcome::Waiting && !driver.decided_waits().await.is_subset(&decided) => {}
+                Stand::Still(end) => return Ok(*end),
             }
         };
         let value = match ended {
@@ -266,6 +265,30 @@ impl Executor for Inner {
         let description = format!("flow `{}` ended", self.name);
         let checkpoint = Some(NewCheckpoint::auto(CheckpointType::Turn, flow.turn, description));
         Ok(End { value: Some(value), checkpoint, ..End::new(RunOutcome::Succeeded, "the flow came to its end") })
+    }
+}
+
+/// How a body came to a stop.
+enum Stand {
+    /// At its end.
+    Ended(Result<Json>),
+    /// It stands still, and the run ends like this.
+    Still(Box<End>),
+}
+
+async fn until_still(body: BoxFuture<'static, Result<Json>>, progress: &Progress, driver: &Driver) -> Result<Stand> {
+    tokio::pin!(body);
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut body => return Ok(Stand::Ended(ended)),
+            () = progress.changed.notified() => {
+                if let Some(end) = stands_still(progress, driver) {
+                    return Ok(Stand::Still(Box::new(end)));
+                }
+            }
+            stop = stop_requested(driver) => return stop.map(|end| Stand::Still(Box::new(end))),
+        }
     }
 }
 

@@ -192,8 +192,9 @@ async fn unfinished(engine: &Engine, info: &SessionInfo, progress: &mut RunProgr
         Status::Interrupted => RunPhase::Interrupted,
         _ => RunPhase::Working,
     };
+    // Also while it works: another answer may have set it going.
+    progress.waits = unanswered(engine, &restored, &unread);
     if restored.state.status() == Status::Waiting {
-        progress.waits = unanswered(engine, &restored, &unread);
         // A session without a wait of its own waits for another session.
         if !progress.waits.is_empty() || restored.state.waits().next().is_none() {
             progress.phase = RunPhase::Waiting;

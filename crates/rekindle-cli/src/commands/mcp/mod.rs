@@ -1,0 +1,134 @@
+//! `rekindle mcp`: other agents inspect, resume and run durable work, over the Model Context Protocol.
+
+mod agents;
+mod install;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use rekindle::worker::Worker;
+use rekindle::{Engine, Error, SecretRef};
+use rekindle_mcp::McpServer;
+use rekindle_server::{Access, Limits, Server, Token};
+
+use crate::app::{self, App};
+use crate::commands::worker::{Files, Log};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use agents::AgentFiles;
+use install::Client;
+
+/// Where it listens unless something else is said.
+const ADDRESS: &str = "127.0.0.1:7311";
+
+/// What to serve, and to whom.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rekindle mcp --agent agent.yaml                  for a client that starts it
+  rekindle mcp --http --agent agent.yaml           on http://127.0.0.1:7311/mcp
+  rekindle mcp --http 0.0.0.0:7311 --token @env:REKINDLE_TOKEN
+  rekindle mcp --install                           which clients there are
+  rekindle mcp --install cursor --agent a.yaml     what to put into the client's configuration
+  rekindle mcp --install cursor --agent a.yaml --write
+
+Runs that clients start go on in this process, and in any `rekindle worker` on the same store;
+after a crash another one finds and finishes them.")]
+pub struct Arguments {
+    /// A file clients may run by its name; may be said more than once
+    #[arg(long, value_name = "FILE")]
+    agent: Vec<PathBuf>,
+    /// Serves streamable HTTP instead of standard input and output
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = ADDRESS)]
+    http: Option<SocketAddr>,
+    /// The token clients must know; @env:VARIABLE, @file:path and so on. Needed beyond this machine
+    #[arg(long, value_name = "SECRET", requires = "http")]
+    token: Option<String>,
+    /// Another name the server is called by, behind a proxy; may be said more than once
+    #[arg(long, value_name = "NAME", requires = "http")]
+    allow_host: Vec<String>,
+    /// Pages of this origin may ask too, e.g. https://app.example.com; may be said more than once
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    allow_origin: Vec<String>,
+    /// Only what changes nothing
+    #[arg(long)]
+    read_only: bool,
+    /// Runs nothing itself: leaves it to workers
+    #[arg(long)]
+    no_worker: bool,
+    /// How many runs go on at once
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    concurrency: u32,
+    /// Prints what a client's configuration needs, instead of serving; without a name, which there are
+    #[arg(long, value_name = "CLIENT", num_args = 0..=1, conflicts_with_all = ["http"])]
+    install: Option<Option<Client>>,
+    /// Puts it there: everything else in that file stays
+    #[arg(long, requires = "install")]
+    write: bool,
+}
+
+impl Arguments {
+    /// Serves, or says how to be served.
+    pub async fn run(self, app: &App) -> Outcome {
+        let files = self.files(app);
+        if let Some(client) = self.install {
+            return install::run(app, client, &files, self.read_only, self.write);
+        }
+        let agents = AgentFiles::load(app, &files)?;
+        let engine = app.engine(app::Access::Create)?;
+        let worker = self.worker(app, &engine)?;
+        let server = self.server(app, engine, agents);
+        let log = Log::new(app);
+        match self.http {
+            Some(address) => {
+                let http = Server::bind(address, self.access(app)?, Limits::default()).await?;
+                serve::http(&log, http.mcp(move || server.clone()), worker).await?;
+            }
+            None => serve::stdio(&log, server, worker).await?,
+        }
+        Ok(Exit::Ok)
+    }
+
+    /// The files clients may run: those that were said, or else those of the configuration.
+    fn files(&self, app: &App) -> Vec<PathBuf> {
+        if self.agent.is_empty() { app.settings.mcp_agents() } else { self.agent.clone() }
+    }
+
+    fn server(&self, app: &App, engine: Engine, agents: AgentFiles) -> McpServer {
+        let mut builder = McpServer::builder(engine).author(app.author());
+        if !agents.is_empty() {
+            builder = builder.agents(Arc::new(agents));
+        }
+        if self.read_only { builder.read_only().build() } else { builder.build() }
+    }
+
+    /// What runs what clients start; nothing where there is no queue, which starting says itself.
+    fn worker(&self, app: &App, engine: &Engine) -> Result<Option<Worker>, Failure> {
+        if self.no_worker || self.read_only || engine.journal().store().queue().is_none() {
+            return Ok(None);
+        }
+        let heard = Log::new(app);
+        let builder = Worker::builder(engine.clone()).concurrency(self.concurrency);
+        let builder = builder.resolver(Files::new(app.clone())).observer(move |event| heard.remark(event));
+        Ok(Some(builder.build()?))
+    }
+
+    fn access(&self, app: &App) -> Result<Access, Failure> {
+        let said = self.token.as_deref().map(str::parse::<SecretRef>).transpose().map_err(|error| {
+            // What was said may be the token itself.
+            drop(error);
+            Error::invalid("--token takes where the token is, not the token")
+                .hint(format!("write {}", crate::secrets::SCHEMES))
+        })?;
+        let mut access = Access::local();
+        if let Some(secret) = app.settings.server_token(said)? {
+            access = access.with_token(Token::new(secret.expose())?);
+        }
+        let (hosts, origins) = app.settings.server_names();
+        access = hosts.iter().chain(&self.allow_host).fold(access, |access, host| access.with_host(host));
+        Ok(origins.iter().chain(&self.allow_origin).fold(access, |access, origin| access.with_origin(origin)))
+    }
+}
