@@ -25,6 +25,7 @@ mod servers;
 mod serving;
 mod setup;
 mod support;
+mod tasks;
 mod tell;
 mod terminal;
 mod tidying;
