@@ -2,6 +2,7 @@
 //! own, and the older one, where a connection has a list of addresses.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,15 +70,21 @@ pub(crate) async fn listen(watch: &Watch, context: SubscriptionContext) -> Resul
 
 /// What one connection subscribed to, in the older way.
 #[derive(Clone, Default)]
-pub(crate) struct Connection(Arc<Mutex<Wanted>>);
+pub(crate) struct Connection {
+    wanted: Arc<Mutex<Wanted>>,
+    begun: Arc<AtomicBool>,
+}
 
 impl Connection {
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to tell a client of changes, until its connection is gone.
+    /// Begins to tell a client of changes, until its connection is gone; once, however often it is asked to.
     pub(crate) async fn begin(&self, watch: &Watch, peer: Peer<RoleServer>) -> Result<()> {
+        if self.begun.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
         let (changes, list) = (watch.changes(), watch.on(Subject::List).await?);
         tokio::spawn(tell(changes, list, self.clone(), peer));
         Ok(())

@@ -2,13 +2,17 @@
 //! earlier revisions get one, as long as there is room.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use http_body_util::BodyExt as _;
 use rmcp::ServerHandler;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +21,8 @@ use crate::limits::Limits;
 use crate::request::refused;
 
 const PATH: &str = "/mcp";
-const SESSION: &str = "mcp-session-id";
+/// How long an answer that was given is kept for a client that comes back for it.
+const KEPT: Duration = Duration::from_secs(10);
 
 /// Serves what `make` gives under `/mcp`.
 pub(crate) fn mount<H: ServerHandler>(
@@ -26,7 +31,9 @@ pub(crate) fn mount<H: ServerHandler>(
     limits: &Limits,
     streams: CancellationToken,
 ) -> Router {
-    let sessions = Arc::new(LocalSessionManager::default());
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.completed_cache_ttl = KEPT;
+    let sessions = Arc::new(sessions);
     // Names and origins were checked before, for everything that is served.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -48,10 +55,14 @@ struct Room {
 }
 
 /// Turns away who would begin one session too many.
-async fn keep_room(State(room): State<Room>, request: Request, next: Next) -> Response {
-    let may_begin = !request.headers().contains_key(SESSION);
-    if may_begin && room.sessions.sessions.read().await.len() >= room.most && begins(&request) {
-        return refused(StatusCode::SERVICE_UNAVAILABLE, "there are as many sessions as this server serves; try later");
+async fn keep_room(State(room): State<Room>, mut request: Request, next: Next) -> Response {
+    if room.sessions.sessions.read().await.len() >= room.most {
+        let begins;
+        (begins, request) = looked_into(request).await;
+        if begins {
+            let message = "there are as many sessions as this server serves; try later";
+            return refused(StatusCode::SERVICE_UNAVAILABLE, message);
+        }
     }
     let ends = request.method() == Method::DELETE;
     let mut answer = next.run(request).await;
@@ -62,8 +73,14 @@ async fn keep_room(State(room): State<Room>, request: Request, next: Next) -> Re
     answer
 }
 
-/// Requests of revisions without sessions say which one they speak.
-fn begins(request: &Request) -> bool {
-    let version = request.headers().get("mcp-protocol-version").and_then(|version| version.to_str().ok());
-    version.is_none_or(|version| version < "2026-07-28")
+/// Whether a request begins a session: only what it asks for says so, whatever its headers claim.
+async fn looked_into(request: Request) -> (bool, Request) {
+    let (head, body) = request.into_parts();
+    // It arrived whole before: this neither waits nor fails.
+    let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let begins = matches!(
+        serde_json::from_slice(&bytes),
+        Ok(ClientJsonRpcMessage::Request(asked)) if matches!(asked.request, ClientRequest::InitializeRequest(_))
+    );
+    (begins, Request::from_parts(head, Body::from(bytes)))
 }

@@ -5,10 +5,11 @@ mod id;
 mod input;
 mod view;
 
-use rekindle::operations::{self, ControlOptions, Enqueue, RunProgress};
+use rekindle::operations::{self, ControlOptions, Enqueue, RunProgress, WaitView};
 use rekindle::{Error, ErrorKind, RunId, SessionKey};
 use rmcp::ErrorData;
 use rmcp::model::{CancelTaskParams, CreateTaskResult, GetTaskParams, GetTaskResult, InputResponses, UpdateTaskParams};
+use serde_json::Value;
 
 pub(crate) use id::TaskId;
 pub(crate) use view::RunView;
@@ -35,19 +36,28 @@ pub(crate) async fn update(core: &Core, params: UpdateTaskParams) -> Result<(), 
 }
 
 async fn answer_all(core: &Core, progress: &RunProgress, responses: &InputResponses) -> Result<(), ErrorData> {
-    let mut answered = false;
+    let (mut answered, mut refused) = (false, None);
     for wait in &progress.waits {
         let Some(response) = responses.get(&input::key(wait)) else { continue };
-        let Some(answer) = input::answer(wait, response, &core.author)? else { continue };
-        match operations::answer(&core.engine, &progress.session, &answer).await {
-            Ok(_) => answered = true,
-            Err(error) if matches!(error.kind(), ErrorKind::WaitClosed | ErrorKind::NotFound) => {}
-            Err(error) => return Err(protocol_error(&error)),
+        match answer_one(core, &progress.session, wait, response).await {
+            Ok(given) => answered |= given,
+            // Those that can be given are: the run goes on with them.
+            Err(error) => drop(refused.get_or_insert(error)),
         }
     }
-    match answered {
-        true => go_on(core, &progress.session).await.map_err(|error| protocol_error(&error)),
-        false => Ok(()),
+    if answered {
+        go_on(core, &progress.session).await.map_err(|error| protocol_error(&error))?;
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// Gives one answer; whether it counts.
+async fn answer_one(core: &Core, session: &SessionKey, wait: &WaitView, response: &Value) -> Result<bool, ErrorData> {
+    let Some(answer) = input::answer(wait, response, &core.author)? else { return Ok(false) };
+    match operations::answer(&core.engine, session, &answer).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::WaitClosed | ErrorKind::NotFound) => Ok(false),
+        Err(error) => Err(protocol_error(&error)),
     }
 }
 

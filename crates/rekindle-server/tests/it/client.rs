@@ -42,8 +42,13 @@ pub fn post(path: &str, headers: &str, body: &str) -> String {
 
 /// The first request of a client that speaks 2025-11-25.
 pub fn initialize(headers: &str) -> String {
+    initialize_as("2025-11-25", headers)
+}
+
+/// The same, whatever it claims to speak.
+pub fn initialize_as(version: &str, headers: &str) -> String {
     let client = json!({"name": "test", "version": "1"});
-    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": client});
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
     post("/mcp", headers, &body.to_string())
 }

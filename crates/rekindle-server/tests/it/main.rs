@@ -135,6 +135,15 @@ async fn one_session_too_many_is_turned_away() {
 }
 
 #[tokio::test]
+async fn no_header_gets_past_the_number_of_sessions() {
+    let server = start(Access::local(), Limits::default().with_sessions(1)).await;
+    assert_eq!(server.ask(initialize("Host: localhost")).await.status, 200);
+    let newer = "Host: localhost\r\nMCP-Protocol-Version: 2026-07-28";
+    assert_eq!(server.ask(client::initialize_as("2026-07-28", newer)).await.status, 503);
+    assert_eq!(server.ask(initialize("Host: localhost\r\nMcp-Session-Id: \u{e9}")).await.status, 503);
+}
+
+#[tokio::test]
 async fn one_connection_too_many_waits_its_turn() {
     let server = start(Access::local(), Limits::default().with_connections(1)).await;
     let first = TcpStream::connect(server.address).await.unwrap();

@@ -10,7 +10,7 @@ use rekindle_core::{
 use serde::Serialize;
 
 use super::write::{self, Decided};
-use super::{inbox, show};
+use super::{inbox, jobs, show};
 use crate::engine::Engine;
 use crate::executor::by_name;
 
@@ -91,6 +91,8 @@ pub async fn cancel(engine: &Engine, session: &SessionKey, options: &ControlOpti
     // Whoever runs the session tells its children.
     if !matches!(done, Controlled::Sent { .. }) {
         cancel_all(engine, children, options).await.map_err(context)?;
+        // What waits behind the run can begin now, also if somebody could not say so when it was cancelled.
+        jobs::wake(engine, session).await.map_err(context)?;
     }
     Ok(done)
 }

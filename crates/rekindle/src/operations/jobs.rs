@@ -11,7 +11,7 @@ use rekindle_core::{
 use serde::Serialize;
 
 use super::go_on::going_on;
-use super::{inbox, send, write};
+use super::{send, write};
 use crate::driver::marked_input;
 use crate::engine::Engine;
 use crate::message::Message;
@@ -203,7 +203,7 @@ pub async fn enqueue(engine: &Engine, job: &Enqueue) -> Result<EnqueuedJob> {
     let (info, created) = session(engine, job).await.map_err(context)?;
     check_agent(job, &info).map_err(context)?;
     let Put { message, repeated, run } = match &job.input {
-        Some(input) => put(engine, job, &info, input).await.map_err(context)?,
+        Some(input) => put(engine, job, input).await.map_err(context)?,
         None => {
             let run = going_on(engine, &job.session, job.run.as_ref()).await.map_err(context)?;
             Put { message: None, repeated: false, run }
@@ -268,7 +268,7 @@ struct Put {
 }
 
 /// Puts the input into the inbox.
-async fn put(engine: &Engine, job: &Enqueue, info: &SessionInfo, input: &JobInput) -> Result<Put> {
+async fn put(engine: &Engine, job: &Enqueue, input: &JobInput) -> Result<Put> {
     let first = || job.create.is_some().then(|| MessageId::new(FIRST)).transpose();
     let given = job.message.clone().map_or_else(first, |id| Ok(Some(id)))?;
     match input {
@@ -280,20 +280,12 @@ async fn put(engine: &Engine, job: &Enqueue, info: &SessionInfo, input: &JobInpu
             Ok(Put { message: Some(sent.message), repeated: sent.repeated, run })
         }
         JobInput::Input(input) => {
-            if let Some(id) = &given
-                && let Some(before) = send::sent_before(engine, &job.session, id).await?
-            {
-                send::position_of(&before)?;
-                return Ok(Put { message: given, repeated: true, run: send::run_of(&before) });
-            }
-            if let Some(run) = &job.run {
-                send::check_new_run(engine, info, run).await?;
-            }
+            let chosen = given.is_some();
             let id = given.unwrap_or_else(|| engine.new_message_id());
-            let message = InboxMessage { run: job.run.clone(), ..InboxMessage::new(id.clone(), input.clone()) };
+            let message = InboxMessage { run: job.run.clone(), ..InboxMessage::new(id, input.clone()) };
             let message = marked_input(InboxMessage { author: Some(write::by(&job.author)), ..message });
-            inbox::put(engine, &job.session, message.into()).await?;
-            Ok(Put { message: Some(id), repeated: false, run: job.run.clone() })
+            let (sent, run) = send::put_once(engine, &job.session, message, chosen).await?;
+            Ok(Put { message: Some(sent.message), repeated: sent.repeated, run })
         }
     }
 }
@@ -337,16 +329,22 @@ const GENERATIONS: usize = 16;
 /// Wakes the jobs of the sessions that started this one: what it waited for may be there, and only
 /// they go on with it. That it fails is no harm: they look after their children now and then.
 pub(super) async fn wake_parents(engine: &Engine, info: &SessionInfo) -> Result<()> {
-    let Ok(queue) = queue_of(engine) else { return Ok(()) };
     let mut next = info.header.parent.clone();
     for _ in 0..GENERATIONS {
         let Some(parent) = next else { return Ok(()) };
-        if let Some(JobView { job, .. }) = job(engine, &parent).await? {
-            let Job { queue: name, priority, agent, key, .. } = job;
-            let again = NewJob { queue: name, priority, agent, key, ..NewJob::new(parent.clone()) };
-            queue.enqueue(&again).await?;
-        }
+        wake(engine, &parent).await?;
         next = engine.journal().open(&parent).await?.header.parent;
+    }
+    Ok(())
+}
+
+/// Makes the job of a session ready, if it has one: there may be something to do that stands in no inbox.
+pub(super) async fn wake(engine: &Engine, session: &SessionKey) -> Result<()> {
+    let Ok(queue) = queue_of(engine) else { return Ok(()) };
+    if let Some(JobView { job, .. }) = job(engine, session).await? {
+        let Job { queue: name, priority, agent, key, .. } = job;
+        let again = NewJob { queue: name, priority, agent, key, ..NewJob::new(session.clone()) };
+        queue.enqueue(&again).await?;
     }
     Ok(())
 }

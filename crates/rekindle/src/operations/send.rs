@@ -68,26 +68,46 @@ pub(super) async fn send_to_run(
     run: Option<RunId>,
 ) -> Result<(Sent, Option<RunId>)> {
     let context = |error: Error| error.during("send").on(session);
-    let info = engine.journal().open(session).await.map_err(context)?;
     check_read(engine, session).await.map_err(context)?;
-    let owner = show::owner(&info);
     let given = id.or_else(|| message.id.clone());
     let id = given.clone().unwrap_or_else(|| engine.new_message_id());
     let author = message.author.clone().unwrap_or_else(|| write::by(author));
     let content = Message { id: Some(id.clone()), author: Some(author.clone()), ..message }.to_json()?;
-    let record =
-        InboxMessage { mode, author: Some(author), run: run.clone(), ..InboxMessage::new(id.clone(), content) };
-    if given.is_some()
-        && let Some(before) = sent_before(engine, session, &id).await?
-    {
-        let position = position_of(&before).map_err(context)?;
-        return Ok((Sent { message: id, position, repeated: true, owner }, run_of(&before)));
+    let record = InboxMessage { mode, author: Some(author), run: run.clone(), ..InboxMessage::new(id, content) };
+    put_once(engine, session, record, given.is_some()).await.map_err(context)
+}
+
+/// How often it is looked again because something else came into the inbox meanwhile.
+const ATTEMPTS: usize = 32;
+
+/// Puts a message into the inbox. If somebody else chose its id or the id of its run, it is there once,
+/// also when the same is sent twice at the same time: everybody is told of the run that begins.
+pub(super) async fn put_once(
+    engine: &Engine,
+    session: &SessionKey,
+    record: InboxMessage,
+    chosen: bool,
+) -> Result<(Sent, Option<RunId>)> {
+    for _ in 0..ATTEMPTS {
+        let info = engine.journal().open(session).await?;
+        let (message, owner) = (record.message.clone(), show::owner(&info));
+        if chosen && let Some(before) = sent_before(engine, session, &message).await? {
+            let position = position_of(&before)?;
+            return Ok((Sent { message, position, repeated: true, owner }, run_of(&before)));
+        }
+        if let Some(run) = &record.run {
+            check_new_run(engine, &info, run).await?;
+        }
+        let put = match chosen || record.run.is_some() {
+            true => inbox::put_behind(engine, &info, record.clone().into()).await,
+            false => inbox::put(engine, session, record.clone().into()).await,
+        };
+        match put {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+            put => return Ok((Sent { message, position: put?, repeated: false, owner }, record.run)),
+        }
     }
-    if let Some(run) = &run {
-        check_new_run(engine, &info, run).await.map_err(context)?;
-    }
-    let position = inbox::put(engine, session, record.into()).await.map_err(context)?;
-    Ok((Sent { message: id, position, repeated: false, owner }, run))
+    Err(Error::new(ErrorKind::StoreUnavailable, "too many others write to the inbox at the same time"))
 }
 
 /// The run that begins with what was sent.
@@ -122,7 +142,7 @@ async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
 }
 
 /// What was sent under that id before.
-pub(super) async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
+async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
     let all = inbox::behind(engine, session, Seq::ZERO).await?;
     Ok(all.into_iter().find(|received| message_id(&received.record) == Some(id)))
 }
@@ -138,7 +158,7 @@ fn message_id(record: &Record) -> Option<&MessageId> {
 }
 
 /// Where the message stands. Its content is not compared: what is stored may be redacted.
-pub(super) fn position_of(before: &Received) -> Result<Position> {
+fn position_of(before: &Received) -> Result<Position> {
     match &before.record {
         Record::InboxMessage(_) => Ok(before.position()),
         other => Err(Error::invalid(format!("the id was used before, for an {}", other.kind()))

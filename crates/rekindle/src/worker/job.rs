@@ -9,7 +9,7 @@ use rekindle_core::record::RunOutcome;
 use rekindle_core::{Error, ErrorKind, Record, Result, SessionInfo, SessionKey, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use super::look::{Look, Next, look};
+use super::look::{Look, Next, Told, look};
 use super::{Core, Running, Work, WorkerEvent};
 use crate::driver::{Inbox, Looked, NextInput, OnWait, ResumeOptions, RunHandle, RunReport};
 use crate::engine::Engine;
@@ -88,12 +88,12 @@ struct JobTurn<'a> {
 impl JobTurn<'_> {
     /// Runs the session as long as there is something to run.
     async fn run(&mut self) -> Result<Fate> {
-        let mut at = Look::First;
+        let (mut at, mut told) = (Look::First, Told::new());
         for _ in 0..RUNS {
             if at != Look::First && !self.look_again().await? {
                 return Ok(Fate::Done);
             }
-            let (next, looked) = look(&self.engine, &self.job.session, at).await?;
+            let (next, looked) = look(&self.engine, &self.job.session, at, &mut told).await?;
             let since = self.engine.journal().clock().now();
             let input = match next {
                 Next::Done => return Ok(Fate::Done),

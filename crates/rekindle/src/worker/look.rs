@@ -1,8 +1,9 @@
 //! What is to be done with a session, by what stands in its journal.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rekindle_core::{ErrorKind, Result, SessionKey, State, Status, Timestamp, WaitState};
+use rekindle_core::{ErrorKind, Result, SessionKey, State, Status, Timestamp, WaitId, WaitState};
 
 use crate::driver::{Looked, NextInput, Received, holds_message, next_input};
 use crate::engine::Engine;
@@ -40,18 +41,27 @@ pub(super) enum Look {
     After(Timestamp),
 }
 
+/// The waits that were decided, of the session and those it waits for, and that a run was begun for: one
+/// that is still there afterwards is nobody's business any more.
+pub(super) type Told = BTreeSet<WaitId>;
+
 /// What is to be done with a session, with what is said in its inbox; and what was read to find out.
-pub(super) async fn look(engine: &Engine, session: &SessionKey, look: Look) -> Result<(Next, Option<Looked>)> {
+pub(super) async fn look(
+    engine: &Engine,
+    session: &SessionKey,
+    look: Look,
+    told: &mut Told,
+) -> Result<(Next, Option<Looked>)> {
     let info = engine.journal().open(session).await?;
     let lease = info.live_lease().filter(|(_, lease)| !engine.has_died(&lease.owner));
     if let Some((_, lease)) = lease {
         return Ok((Next::Busy(lease.expires_at.since(info.observed_at)), None));
     }
     let looked = Looked::at(engine, info).await?;
-    Ok((next(engine, &looked, look).await?, Some(looked)))
+    Ok((next(engine, &looked, look, told).await?, Some(looked)))
 }
 
-async fn next(engine: &Engine, looked: &Looked, look: Look) -> Result<Next> {
+async fn next(engine: &Engine, looked: &Looked, look: Look, told: &mut Told) -> Result<Next> {
     let (state, unread) = (&looked.restored.state, looked.unread.as_slice());
     let seen = Seen {
         status: state.status().seen(false),
@@ -60,7 +70,7 @@ async fn next(engine: &Engine, looked: &Looked, look: Look) -> Result<Next> {
         input: next_input(state, unread)?,
     };
     if seen.status == Status::Waiting {
-        let due = due(engine, state, unread, look, GENERATIONS).await?;
+        let due = due(engine, state, unread, look, told, GENERATIONS).await?;
         return Ok(if due.now { Next::Resume } else { Next::Later(due.next) });
     }
     Ok(seen.next(look == Look::First))
@@ -113,12 +123,20 @@ impl Due {
 }
 
 /// When a session goes on: something arrived, a wait of its own is due, or a session it waits for goes on.
-async fn due(engine: &Engine, state: &State, unread: &[Received], look: Look, depth: usize) -> Result<Due> {
+async fn due(
+    engine: &Engine,
+    state: &State,
+    unread: &[Received],
+    look: Look,
+    told: &mut Told,
+    depth: usize,
+) -> Result<Due> {
     let now = engine.journal().clock().now();
     let mut due = Due { now: !unread.is_empty(), next: None };
     for wait in state.waits() {
-        // One that was decided before the last run and is still there is nobody's business any more.
-        due.now |= look == Look::First && verdict(wait, now).is_some();
+        // Also one that was decided while the last run came to its end: the run took the answer from the
+        // inbox, so nothing else would wake the session for it.
+        due.now |= verdict(wait, now).is_some() && told.insert(wait.opened.wait.clone());
         for time in times(wait) {
             let new = !matches!(look, Look::After(since) if time <= since);
             match time <= now {
@@ -131,7 +149,7 @@ async fn due(engine: &Engine, state: &State, unread: &[Received], look: Look, de
     for child in children {
         due.at(now.plus(LOOK_AFTER));
         if depth > 0 {
-            let theirs = Box::pin(due_of_child(engine, &child, look, depth - 1)).await?;
+            let theirs = Box::pin(due_of_child(engine, &child, look, told, depth - 1)).await?;
             due.now |= theirs.now;
             due.next = due.next.into_iter().chain(theirs.next).min();
         }
@@ -139,7 +157,7 @@ async fn due(engine: &Engine, state: &State, unread: &[Received], look: Look, de
     Ok(due)
 }
 
-async fn due_of_child(engine: &Engine, child: &SessionKey, look: Look, depth: usize) -> Result<Due> {
+async fn due_of_child(engine: &Engine, child: &SessionKey, look: Look, told: &mut Told, depth: usize) -> Result<Due> {
     let info = match engine.journal().open(child).await {
         Ok(info) => info,
         Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(Due::default()),
@@ -151,7 +169,7 @@ async fn due_of_child(engine: &Engine, child: &SessionKey, look: Look, depth: us
         // Whoever ran it has died, or somebody has resumed it by itself.
         return Ok(Due { now: look == Look::First, next: None });
     }
-    due(engine, state, &unread, look, depth).await
+    due(engine, state, &unread, look, told, depth).await
 }
 
 fn times(wait: &WaitState) -> impl Iterator<Item = Timestamp> {
@@ -161,9 +179,11 @@ fn times(wait: &WaitState) -> impl Iterator<Item = Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use rekindle_core::Json;
+    use rekindle_core::record::{Decision, Extra, InboxAnswer, RunEnded, RunOutcome, RunStarted, WaitDecision};
+    use rekindle_core::{BranchId, Json, MessageId, Record, RunId, Target};
 
     use super::*;
+    use crate::wait::WaitSpec;
 
     fn check(status: Status, mid_turn: bool, message: bool, input: bool, first: bool, expected: &str) {
         let input = input.then(|| NextInput { number: 1, input: Json::null(), run: None });
@@ -209,5 +229,41 @@ mod tests {
             check(Status::Cancelled, true, false, true, first, "start");
         }
         check(Status::Cancelled, true, false, false, false, "done");
+    }
+
+    /// The records of a run that took an answer from the inbox while it came to its end.
+    fn answered_too_late(now: Timestamp) -> Vec<Record> {
+        let (run, wait) = (RunId::new("r").unwrap(), WaitId::new("w").unwrap());
+        let answer = InboxAnswer {
+            message: MessageId::new("a").unwrap(),
+            wait: wait.clone(),
+            decision: Decision::Answer,
+            author: "maria".to_owned(),
+            value: Some(Json::from("yes")),
+            arguments: None,
+            digest: None,
+            reason: String::new(),
+            extra: Extra::new(),
+        };
+        vec![
+            RunStarted::new(run.clone(), "flow").into(),
+            WaitSpec::question("?").open(wait, now).unwrap().into(),
+            WaitDecision::from(&answer).into(),
+            RunEnded::new(run, RunOutcome::Waiting).into(),
+        ]
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_was_decided_as_its_run_ended_is_told_once() {
+        let engine = Engine::memory().unwrap();
+        let session = engine.create("s").await.unwrap();
+        let info = session.info().await.unwrap();
+        let target = Target::new(session.key().clone(), BranchId::main(), info.current_branch().unwrap().head);
+        let now = engine.journal().clock().now();
+        engine.journal().append(&target, &answered_too_late(now)).await.unwrap();
+        let mut told = Told::new();
+        let (first, _) = look(&engine, session.key(), Look::After(now), &mut told).await.unwrap();
+        let (second, _) = look(&engine, session.key(), Look::After(now), &mut told).await.unwrap();
+        assert_eq!((first, second), (Next::Resume, Next::Later(None)));
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use rekindle::graph::{Condition, EdgeSpec, Merge, NodeSpec, StrandStatus};
 use rekindle::operations::{self, At, Change};
 use rekindle::record::{Durability, RunOutcome};
-use rekindle::tool::{ToolError, tool};
-use rekindle::{Graph, GraphBuilder, Json, ResumeOptions};
-use rekindle_models::Script;
+use rekindle::tool::{ToolError, ToolOutput, tool};
+use rekindle::wait::WaitSpec;
+use rekindle::{Agent, Graph, GraphBuilder, Json, ResumeOptions};
+use rekindle_models::{Call, Script, ScriptedModel};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
@@ -313,4 +314,42 @@ async fn many_strands_end_on_every_store() {
         let result = rig.run(&builder.build().unwrap()).await.unwrap();
         assert_eq!(result.get::<Vec<String>>("k").unwrap().unwrap(), names, "{kind:?}");
     }
+}
+
+/// A strand that waits, one whose agent waits for an answer while its other call is `slow`, and one that
+/// has two steps, all behind their own gates.
+fn three_strands(slow: &Held, first: &Held, second: &Held) -> Graph {
+    let ask = tool("ask", "Asks.", async |_, _: Given| Ok::<_, ToolError>(ToolOutput::wait(WaitSpec::question("?"))));
+    let script = Script::new("m").calls([Call::new("ask", json!({})), Call::new("slow", json!({}))]).text("heard");
+    let writer = Agent::builder("writer", ScriptedModel::new(script)).tool(ask).tool(slow.function("slow"));
+    let nodes = [NodeSpec::question("other", "Well?"), NodeSpec::agent("write", "writer", "Go").save("said", "")];
+    let graph = fan(&nodes, node("join")).node(node("first")).node(node("second"));
+    let graph = graph.path(["fan", "first", "second", "join"]).agent(writer.build().unwrap());
+    graph.tool(first.function("first")).tool(second.function("second")).build().unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_to_a_strand_that_is_under_way_is_not_forgotten() {
+    let rig = Rig::memory().await;
+    let (slow, first, second) = (Held::default(), Held::default(), Held::default());
+    let graph = three_strands(&slow, &first, &second);
+    let run = graph.run(Default::default(), &rig.session).await.unwrap();
+    slow.began().await;
+    first.began().await;
+    let asked = loop {
+        let waits = rig.waits().await;
+        match waits.iter().find(|wait| wait.prompt == "?") {
+            Some(asked) if waits.len() == 2 => break asked.wait.clone(),
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    let answer = operations::Answer::value(asked, Json::from("yes"), "maria");
+    operations::answer(&rig.engine, rig.key(), &answer).await.unwrap();
+    // The strand that waits is told of the answer before the agent can look at it again.
+    first.release();
+    second.began().await;
+    slow.release();
+    second.release();
+    assert_eq!(run.report().await.unwrap().outcome, RunOutcome::Waiting);
+    assert_eq!(rig.wait().await.prompt, "Well?", "what was answered is done");
 }

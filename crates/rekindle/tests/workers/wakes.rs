@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::operations::{self, Answer, ControlOptions, Enqueue};
+use rekindle::operations::{self, Answer, ControlOptions, Enqueue, JobInput};
 use rekindle::queue::JobState;
 use rekindle::record::InboxMode;
 use rekindle::tool::{ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
 use rekindle::worker::WorkerEvent;
-use rekindle::{Agent, Clock, Flow, Json, Plan, Status, StepSpec, SubAgent, Timestamp};
+use rekindle::{Agent, Clock, Flow, Json, LogName, Plan, Status, StepSpec, SubAgent, Timestamp};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -24,6 +24,7 @@ on_each_store! {
     a_message_to_a_run_that_ends_is_its_next_turn
     a_run_hears_at_once_what_is_sent_to_it
     an_answer_to_a_child_wakes_the_session_that_started_it
+    what_waits_behind_a_run_that_is_cancelled_begins
 }
 
 fn asking(spec: WaitSpec) -> Flow {
@@ -56,6 +57,22 @@ async fn an_answer_wakes_a_session_that_holds_no_slot(place: Place) {
     }
     let report = hand.stop().await;
     assert_eq!((report.waiting, report.succeeded), (2, 2), "{report:?}");
+}
+
+async fn what_waits_behind_a_run_that_is_cancelled_begins(place: Place) {
+    let engine = place.engine();
+    let hand = working(place.worker().work(asking(WaitSpec::question("Which?"))));
+    put(&engine, "a", "asking", "x").await;
+    parked(&engine, "a").await;
+    let next = Enqueue::existing(key(&engine, "a"), "maria").input(JobInput::Input(Json::from("y")));
+    operations::enqueue(&engine, &next).await.unwrap();
+    let taken = LogName::new("inbox/input").unwrap();
+    until("it was taken over", async || state(&engine, "a").await.log(&taken).len() == 2).await;
+    parked(&engine, "a").await;
+    let before = state(&engine, "a").await.waits().next().unwrap().opened.wait.clone();
+    operations::cancel(&engine, &key(&engine, "a"), &ControlOptions::new("maria", "enough")).await.unwrap();
+    until("the next one asks", async || state(&engine, "a").await.waits().any(|wait| wait.opened.wait != before)).await;
+    hand.stop().await;
 }
 
 async fn a_signal_wakes(place: Place) {

@@ -44,6 +44,9 @@ pub(super) struct Run<'a> {
     /// Strands that wait for somebody, and for what.
     waiting: BTreeSet<String>,
     waits_for: Option<String>,
+    /// Strands that were under way when a wait was decided: it may be theirs, and they may have looked
+    /// at it before.
+    overtaken: HashSet<String>,
     /// Visits since it was last looked how many marks there are.
     since_look: u64,
     visited: u64,
@@ -66,6 +69,7 @@ impl<'a> Run<'a> {
             failed: HashSet::new(),
             waiting: BTreeSet::new(),
             waits_for: None,
+            overtaken: HashSet::new(),
             since_look: 0,
             visited: 0,
             halted: false,
@@ -150,6 +154,7 @@ impl<'a> Run<'a> {
         }
         self.waiting.clear();
         self.waits_for = None;
+        self.overtaken.extend(self.active.iter().cloned());
         Ok(true)
     }
 
@@ -273,8 +278,11 @@ impl<'a> Run<'a> {
 
     async fn ended(&mut self, strand: String, ended: Result<VisitEnd>) {
         self.active.remove(&strand);
+        let overtaken = self.overtaken.remove(&strand);
         let noted = match ended {
             Ok(VisitEnd::Done) => self.note(&strand).await,
+            // It looks again, since what was decided is told only once.
+            Ok(VisitEnd::Waits(_)) if overtaken => Ok(()),
             Ok(VisitEnd::Waits(what)) => {
                 self.waiting.insert(strand.clone());
                 self.waits_for.get_or_insert(what);
