@@ -8,7 +8,7 @@ use rmcp::ErrorData;
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The longest message: what is wrong may repeat what was given, and that may be anything.
 const LONGEST: usize = 2_000;
@@ -59,8 +59,9 @@ pub(crate) fn protocol_error(error: &Error) -> ErrorData {
 }
 
 /// Arguments that are not what the schema of the tool says.
-pub(crate) fn invalid_arguments(tool: &str, message: impl Display) -> ErrorData {
-    ErrorData::invalid_params(clipped(format_args!("`{tool}`: {message}")), Some(json!({ "tool": tool })))
+pub(crate) fn invalid_arguments(tool: &str, message: impl Display) -> Error {
+    Error::invalid(clipped(format_args!("`{tool}`: {message}")))
+        .hint("call it again with arguments as its inputSchema says")
 }
 
 /// What is known of an error, as JSON.

@@ -19,9 +19,11 @@ use crate::subscriptions::Connection;
 use crate::tools::{self, Caller, Catalogue};
 use crate::{resources, subscriptions, tasks, watch};
 
-const INSTRUCTIONS: &str = "Rekindle keeps the work of agents in durable sessions. Find sessions with \
-    `list_resumable_sessions`, look at them with `list_session_checkpoints` and `inspect_checkpoint`, and go on \
-    with `resume_session`. Save and load your own state with `checkpoint_save` and `checkpoint_load`.";
+const INSTRUCTIONS: &str = "Rekindle keeps the work of agents in durable sessions. Find unfinished ones with \
+    `list_resumable_sessions` and look at them with `list_session_checkpoints` and `inspect_checkpoint`. Start work \
+    with `run_agent` or go on with `resume_session`, then ask `get_run` until it has ended; if it waits, ask the user \
+    and give the answer with `answer_wait`. Save and load your own state with `checkpoint_save` and `checkpoint_load`. \
+    Some of these may not be offered here.";
 
 /// Serves the sessions of one engine, in its namespace, to MCP clients. Cheap to clone; every
 /// connection may have a clone of its own.
@@ -119,8 +121,9 @@ impl McpServerBuilder {
 
     /// The server.
     pub fn build(self) -> McpServer {
-        let catalogue = Catalogue::new(self.read_only, self.agents.is_some());
         let Self { engine, author, agents, read_only } = self;
+        let runs = engine.journal().store().queue().is_some();
+        let catalogue = Catalogue::new(read_only, runs, agents.as_ref().map(|agents| agents.list()).as_deref());
         let watch = watch::Watch::new(engine.clone());
         let core = Arc::new(Core { engine, author, agents, read_only, watch, catalogue });
         McpServer { core, connection: Connection::default() }

@@ -65,6 +65,11 @@ fn denied(Denial(status, message): Denial) -> Response {
     response
 }
 
+/// Answers where nothing is served.
+pub(crate) async fn nothing_here() -> Response {
+    refused(StatusCode::NOT_FOUND, "there is nothing here; the Model Context Protocol is at /mcp")
+}
+
 /// A refusal as plain text. What is left of the request is not waited for.
 pub(crate) fn refused(status: StatusCode, message: &'static str) -> Response {
     (status, [(header::CONNECTION, "close")], message).into_response()

@@ -43,7 +43,7 @@ impl Server {
                 .because(error)
         })?;
         let streams = CancellationToken::new();
-        Ok(Self { listener, address, access, limits, router: Router::new(), streams })
+        Ok(Self { listener, address, access, limits, router: Router::new().fallback(request::nothing_here), streams })
     }
 
     /// Where it listens.

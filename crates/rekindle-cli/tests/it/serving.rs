@@ -127,7 +127,10 @@ fn a_client_on_standard_input_and_output_gets_nothing_but_the_protocol() {
 
 #[test]
 fn who_may_only_look_is_offered_nothing_else() {
-    let mut served = Served::start(&place(), &["--agent", "clerk.yaml", "--read-only"]);
+    let place = place();
+    place.fails(&["mcp", "--read-only"], 3);
+    Served::start(&place, &[]).leave();
+    let mut served = Served::start(&place, &["--agent", "clerk.yaml", "--read-only"]);
     let tools = served.tools();
     assert!(tools.contains("inspect_checkpoint"), "{tools:?}");
     for tool in ["checkpoint_save", "run_agent", "delete_checkpoint", "fork_session"] {
@@ -141,8 +144,11 @@ fn what_is_too_long_and_what_is_no_message_end_nothing() {
     let place = place();
     let mut served = Served::start(&place, &[]);
     writeln!(served.input, "{{\"jsonrpc\":").unwrap();
-    served.input.write_all(&vec![b'x'; 5 << 20]).unwrap();
+    served.input.write_all(&vec![b'x'; 65 << 20]).unwrap();
     writeln!(served.input).unwrap();
+    let large = json!({ "session_id": "s", "state": { "large": "x".repeat(17 << 20) } });
+    let refused = served.ask("tools/call", json!({ "name": "checkpoint_save", "arguments": large }));
+    assert_eq!(refused["result"]["structuredContent"]["code"], "RK0002", "what is only too large is told so");
     let unknown = served.ask("tools/call", json!({ "name": "no_such_tool", "arguments": {} }));
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     served.leave();
@@ -222,6 +228,10 @@ fn clients_are_told_how_to_start_it() {
     assert_eq!(arguments[0], "mcp");
     let agent = place.path("clerk.yaml").canonicalize().unwrap().display().to_string();
     assert!(arguments.contains(&json!(agent)), "paths do not depend on where it is started: {entry}");
+    let entry = place.ok(&["mcp", "--install", "cursor", "--no-worker", "--concurrency", "2", "--read-only"]);
+    for said in ["\"--no-worker\"", "\"--concurrency\",\n        \"2\"", "\"--read-only\""] {
+        assert!(entry.contains(said), "what was said is passed on: {entry}");
+    }
     for client in place.json(&["mcp", "--install"])["clients"].as_array().unwrap() {
         let name = client["client"].as_str().unwrap();
         assert!(place.ok(&["mcp", "--install", name]).contains("rekindle"), "{name}");
@@ -242,6 +252,11 @@ fn the_configuration_of_a_client_keeps_everything_else() {
     assert!(cursor["mcpServers"]["rekindle"]["command"].as_str().unwrap().ends_with("rekindle"));
     assert!(read(".codex/config.toml").starts_with("# mine\nmodel = \"m\"\n\n[mcp_servers.rekindle]\n"));
     assert!(read(".gemini/settings.json").contains("rekindle"));
+    place.write(".config/zed/settings.json", "// Zed settings\n{\n  \"theme\": \"One\", // mine\n}\n");
+    place.ok(&["mcp", "--install", "zed", "--write"]);
+    let zed = read(".config/zed/settings.json");
+    assert!(zed.starts_with("// Zed settings\n{\n  \"context_servers\": {\n    \"rekindle\": {\n"), "{zed}");
+    assert!(zed.ends_with("\n  },\n  \"theme\": \"One\", // mine\n}\n"), "{zed}");
     let again = place.ok(&["mcp", "--install", "cursor", "--write"]);
     assert!(again.starts_with("already in"), "{again}");
 }
@@ -249,7 +264,7 @@ fn the_configuration_of_a_client_keeps_everything_else() {
 #[test]
 fn a_configuration_nobody_can_read_stays_as_it_is() {
     let place = place();
-    let text = "{ // words of mine\n \"mcpServers\": {}, }";
+    let text = "{ // words of mine\n \"context_servers\": [], }";
     place.write(".config/zed/settings.json", text);
     let refused = place.fails(&["mcp", "--install", "zed", "--write"], 2);
     assert!(refused["error"]["hint"].as_str().unwrap().contains("by hand"), "{refused}");

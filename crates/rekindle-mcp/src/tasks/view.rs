@@ -1,6 +1,7 @@
 //! A run as clients see it: as a task of the protocol, and as the result of a tool.
 
 use rekindle::operations::{RunPhase, RunProgress, WaitView};
+use rekindle::queue::JobState;
 use rekindle::record::WaitKind;
 use rekindle::{Error, ErrorKind};
 use rmcp::ErrorData;
@@ -79,7 +80,7 @@ struct RunWait {
     arguments: Option<Value>,
     /// What an approval must name: the digest of those arguments.
     digest: Option<String>,
-    /// The schema of the answer.
+    /// The schema of the answer; of an approval, that of the arguments.
     schema: Option<Value>,
 }
 
@@ -152,6 +153,7 @@ fn message(progress: &RunProgress) -> String {
         RunPhase::Working => "it works",
         RunPhase::Waiting => "it waits for an answer",
         RunPhase::Interrupted => "its process died; the next worker goes on with it",
+        RunPhase::Paused if is_ready(progress) => "it is paused; the next worker goes on with it",
         RunPhase::Paused => "it is paused; `resume_session` goes on with it",
         RunPhase::Held => "no worker goes on with it until the reason is gone",
         RunPhase::Succeeded => "it came to its end",
@@ -162,6 +164,11 @@ fn message(progress: &RunProgress) -> String {
         "" => what.to_owned(),
         reason => format!("{what}: {reason}"),
     }
+}
+
+/// Whether the next worker takes it, without anybody doing anything.
+fn is_ready(progress: &RunProgress) -> bool {
+    progress.job.as_ref().is_some_and(|view| view.state == JobState::Ready)
 }
 
 /// A run as a task, without what came of it.

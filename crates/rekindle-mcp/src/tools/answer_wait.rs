@@ -19,7 +19,7 @@ pub(super) struct Args {
     /// The session.
     #[serde(alias = "sessionId")]
     session_id: String,
-    /// The wait, as `inspect_checkpoint` and `list_resumable_sessions` show it.
+    /// The wait, as `get_run`, `inspect_checkpoint` and `list_resumable_sessions` show it.
     #[serde(alias = "waitId")]
     wait_id: String,
     /// Yes, no, or an answer.
@@ -78,7 +78,8 @@ impl Tool for AnswerWait {
     const NAME: &'static str = "answer_wait";
     const TITLE: &'static str = "Answer what a session waits for";
     const DESCRIPTION: &'static str = "Answers an open wait of a session: approves or rejects a call, or answers a \
-        question. The same answer again counts once.";
+        question. The person you work for decides: ask before you approve. The run goes on by itself unless \
+        `resume_needed` says otherwise. The same answer again counts once.";
     const EFFECT: Effect = Effect::AddsOnce;
     type Args = Args;
     type Output = Output;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use rekindle::Error;
 use rmcp::ErrorData;
 use rmcp::handler::server::tool::{schema_for_input, schema_for_output};
 use rmcp::model::{
@@ -13,10 +14,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Caller, Effect, Tool};
+use crate::agents::AgentInfo;
 use crate::error::{ToolError, clipped, invalid_arguments, tool_error};
 use crate::server::Core;
 
 type Called<'a> = BoxFuture<'a, Result<CallToolResponse, ErrorData>>;
+
+const NO_QUEUE: &str = "the store of this server keeps no queue, so that nothing can be run; \
+                        sqlite:, postgres: and redis: keep one";
+
+/// How many of the things that can be started are described, and how much is said of each; all are named.
+const MOST_TOLD: usize = 50;
+const LONGEST_TOLD: usize = 300;
 
 /// A tool in the table.
 pub(crate) struct Entry {
@@ -38,10 +47,34 @@ impl Entry {
         Self { description, effect: T::EFFECT, needs_agents: T::NEEDS_AGENTS, call: call::<T> }
     }
 
+    /// The same with the names of what can be started: no other tool tells them.
+    fn naming(mut self, agents: &[AgentInfo]) -> Self {
+        if agents.is_empty() {
+            return self;
+        }
+        let told = agents.iter().take(MOST_TOLD).map(told).collect::<String>();
+        let text = self.description.description.take().unwrap_or_default();
+        self.description.description = Some(format!("{text}\n\nThese can be run:{told}").into());
+        let mut schema = self.description.input_schema.as_ref().clone();
+        if let Some(agent) = schema.get_mut("properties").and_then(|all| all.get_mut("agent")) {
+            agent["enum"] = agents.iter().map(|agent| agent.name.as_str()).collect();
+        }
+        self.description.input_schema = Arc::new(schema);
+        self
+    }
+
     /// Calls it.
     pub(crate) fn call<'a>(&self, core: &'a Core, arguments: JsonObject, caller: Caller) -> Called<'a> {
         (self.call)(core, arguments, caller)
     }
+}
+
+/// One line about something that can be started.
+fn told(agent: &AgentInfo) -> String {
+    let what = agent.description.as_deref().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let what: String = what.chars().take(LONGEST_TOLD).collect();
+    let gap = if what.is_empty() { "" } else { ": " };
+    format!("\n- `{}` ({}){gap}{what}", agent.name, agent.kind)
 }
 
 /// The schema of what a tool gives: its result, or an error. Some clients check errors too.
@@ -73,7 +106,10 @@ fn annotations(effect: Effect, title: &str) -> ToolAnnotations {
 
 fn call<T: Tool>(core: &Core, arguments: JsonObject, caller: Caller) -> Called<'_> {
     Box::pin(async move {
-        let arguments = read::<T>(arguments)?;
+        let arguments = match read::<T>(arguments) {
+            Ok(arguments) => arguments,
+            Err(error) => return Ok(tool_error(&error).into()),
+        };
         Ok(match T::call(core, arguments, caller).await {
             Ok(Answer::Done(output)) => structured(&output)?.into(),
             Ok(Answer::Task(task)) => task.into(),
@@ -82,8 +118,9 @@ fn call<T: Tool>(core: &Core, arguments: JsonObject, caller: Caller) -> Called<'
     })
 }
 
-/// The arguments of a tool; an error of the protocol says which is wrong, and how.
-fn read<T: Tool>(arguments: JsonObject) -> Result<T::Args, ErrorData> {
+/// The arguments of a tool; an error says which is wrong, and how. It is the result of the tool: models read
+/// results and can do better, while errors of the protocol are for programs.
+fn read<T: Tool>(arguments: JsonObject) -> Result<T::Args, Error> {
     if arguments.contains_key("agent_work_dir") {
         let message = "`agent_work_dir` is refused: the server knows where sessions are, and takes no directories \
                        from clients; leave it out";
@@ -117,7 +154,7 @@ pub(crate) struct Catalogue {
 
 impl Catalogue {
     /// What a server offers.
-    pub(crate) fn new(read_only: bool, has_agents: bool) -> Self {
+    pub(crate) fn new(read_only: bool, runs: bool, agents: Option<&[AgentInfo]>) -> Self {
         let (mut offered, mut withheld) = (Vec::new(), Vec::new());
         for entry in super::all() {
             let name = entry.description.name.to_string();
@@ -125,9 +162,11 @@ impl Catalogue {
                 entry if read_only && entry.effect != Effect::Reads => {
                     withheld.push((name, "this server is read-only; it changes and runs nothing"));
                 }
-                entry if entry.needs_agents && !has_agents => {
-                    withheld.push((name, "this server knows nothing that could be started by name"));
-                }
+                entry if !runs && entry.effect == Effect::Runs => withheld.push((name, NO_QUEUE)),
+                entry if entry.needs_agents => match agents {
+                    Some(agents) => offered.push(entry.naming(agents)),
+                    None => withheld.push((name, "this server knows nothing that could be started by name")),
+                },
                 entry => offered.push(entry),
             }
         }

@@ -62,7 +62,8 @@ impl From<&CheckpointInfo> for Line {
 impl Tool for CheckpointList {
     const NAME: &'static str = "checkpoint_list";
     const TITLE: &'static str = "List checkpoints";
-    const DESCRIPTION: &'static str = "Lists the checkpoints of a session in short, newest first.";
+    const DESCRIPTION: &'static str = "Lists the checkpoints of a session, newest first: id, step, \
+        description and time. `list_session_checkpoints` says more of each.";
     const EFFECT: Effect = Effect::Reads;
     type Args = Args;
     type Output = Output;

@@ -156,7 +156,7 @@ pub(super) struct OpenWait {
     arguments: Option<Json>,
     /// What an approval must name: it stands for exactly these arguments.
     digest: Option<String>,
-    /// JSON Schema of the answer.
+    /// JSON Schema of the answer; of an approval, that of the arguments.
     #[schemars(with = "Option<Value>")]
     answer_schema: Option<Json>,
     /// How many must approve.

@@ -35,7 +35,9 @@ impl Tool for GetRun {
         let (session, run) = match args.session_id {
             Some(session) => (core.key(&session)?, RunId::new(&args.run_id)?),
             None => {
-                let id: TaskId = args.run_id.parse().map_err(|error: Error| error.hint("name its session too"))?;
+                let id: TaskId = args.run_id.parse().map_err(|error: Error| {
+                    error.hint("give `session_id` too, or the `task_id` instead of the `run_id`")
+                })?;
                 (core.key(id.session.as_str())?, id.run)
             }
         };

@@ -14,8 +14,8 @@ pub(super) struct ListResumableSessions;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Args {
-    /// Only sessions of this status: `failed`, `paused`, `interrupted`, `waiting` or `cancelled`. All of them but
-    /// the cancelled ones if left out.
+    /// Only sessions of this status: `failed`, `paused`, `interrupted` or `waiting`, which are shown if it is left
+    /// out; or `running`, `succeeded`, `cancelled`, or `idle` for those that only hold what `checkpoint_save` saved.
     #[serde(default, deserialize_with = "blank_is_none")]
     status: Option<String>,
     /// How many at most; 20 if left out, 100 at most.
@@ -71,7 +71,7 @@ impl Tool for ListResumableSessions {
     const NAME: &'static str = "list_resumable_sessions";
     const TITLE: &'static str = "List resumable sessions";
     const DESCRIPTION: &'static str = "Lists sessions whose work was not finished: failed, paused, interrupted (their \
-        process died) or waiting for an answer. `resume_session` goes on with one.";
+        process died; seen some seconds after it did) or waiting for an answer. `resume_session` goes on with one.";
     const EFFECT: Effect = Effect::Reads;
     type Args = Args;
     type Output = Output;

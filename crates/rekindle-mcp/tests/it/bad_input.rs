@@ -11,6 +11,15 @@ async fn what_is_no_call_of_a_tool_is_an_error_of_the_protocol() {
     let mut client = world.client().await;
     assert!(client.invalid("no_such_tool", json!({})).await.contains("no_such_tool"));
     assert!(client.invalid(&"x".repeat(1 << 20), json!({})).await.len() < 10_000);
+    let odd = client.request("tools/call", json!({"name": "checkpoint_load", "arguments": [1]})).await;
+    assert!(odd["error"]["code"].is_i64(), "{odd}");
+    assert!(client.request("no/such/method", json!({})).await["error"]["code"].is_i64());
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_results_that_models_can_learn_from() {
+    let world = World::new();
+    let mut client = world.client().await;
     for (tool, arguments, named) in [
         ("checkpoint_load", json!({}), "session_id"),
         ("checkpoint_load", json!({"session_id": 7}), "session_id"),
@@ -27,14 +36,11 @@ async fn what_is_no_call_of_a_tool_is_an_error_of_the_protocol() {
         ("fork_session", json!({"session_id": "s", "memory_modifications": 3}), "memory_modifications"),
         ("inspect_checkpoint", json!({"session_id": "s", "include_memory": "x".repeat(1 << 20)}), "include_memory"),
     ] {
-        let message = client.invalid(tool, arguments).await;
-        assert!(message.contains(named) && message.contains(tool) && message.len() < 10_000, "{message}");
+        let message = client.misused(tool, arguments).await;
+        assert!(message.contains(named) && message.contains(tool), "{message}");
     }
-    let message = client.invalid("list_resumable_sessions", json!({"agent_work_dir": "/etc"})).await;
+    let message = client.misused("list_resumable_sessions", json!({"agent_work_dir": "/etc"})).await;
     assert!(message.contains("agent_work_dir") && message.contains("no directories"), "{message}");
-    let odd = client.request("tools/call", json!({"name": "checkpoint_load", "arguments": [1]})).await;
-    assert!(odd["error"]["code"].is_i64(), "{odd}");
-    assert!(client.request("no/such/method", json!({})).await["error"]["code"].is_i64());
 }
 
 #[tokio::test]
@@ -79,8 +85,7 @@ async fn fifty_megabytes_are_refused_and_the_connection_lives() {
     let large = "x".repeat(50 << 20);
     let code = client.refusal("checkpoint_save", json!({"session_id": "s", "state": {"large": large}})).await;
     assert_eq!(code, "RK0002");
-    let message = client.invalid("checkpoint_save", json!({"session_id": "s", "state": large})).await;
-    assert!(message.len() < 10_000);
+    client.misused("checkpoint_save", json!({"session_id": "s", "state": large})).await;
     assert_eq!(client.refusal("checkpoint_load", json!({"session_id": "s"})).await, "RK0003");
 }
 

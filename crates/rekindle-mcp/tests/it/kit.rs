@@ -216,6 +216,15 @@ impl Client {
         error["code"].as_str().unwrap().to_owned()
     }
 
+    /// What a call with wrong arguments is told, as the result of the tool: models read no errors of the protocol.
+    pub async fn misused(&mut self, tool: &str, arguments: Value) -> String {
+        let result = self.result(tool, arguments).await;
+        assert_eq!((&result["isError"], &result["structuredContent"]["code"]), (&json!(true), &json!("RK0001")));
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.len() < 10_000, "{tool}: {} bytes", text.len());
+        result["structuredContent"]["message"].as_str().unwrap().to_owned()
+    }
+
     /// The message of the error of the protocol that a call leads to.
     pub async fn invalid(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.request("tools/call", json!({"name": tool, "arguments": arguments})).await;

@@ -19,12 +19,12 @@ const READING: [&str; 6] = [
 ];
 const CHANGING: [&str; 5] = ["fork_session", "cancel_session", "answer_wait", "delete_checkpoint", "checkpoint_save"];
 
-/// Something could be started, if there were anything.
-struct Nothing;
+/// These could be started, if they were there.
+struct Promised(Vec<AgentInfo>);
 
-impl Agents for Nothing {
+impl Agents for Promised {
     fn list(&self) -> Vec<AgentInfo> {
-        Vec::new()
+        self.0.clone()
     }
 
     fn header(&self, name: &str, _: SessionKey) -> rekindle::Result<SessionHeader> {
@@ -98,11 +98,44 @@ async fn a_read_only_server_hides_and_refuses_what_changes() {
     assert_eq!(client.call("checkpoint_load", json!({"session_id": "s"})).await["step"], 1);
 }
 
+#[tokio::test]
+async fn where_nothing_can_run_nothing_is_offered_to_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = rekindle::Engine::open(&format!("file:{}", directory.path().display())).unwrap();
+    let server = McpServer::builder(engine).agents(Arc::new(Promised(Vec::new()))).build();
+    let mut client = Client::initialized(server).await;
+    let offered = tools(&mut client).await;
+    for name in ["run_agent", "resume_session"] {
+        assert!(!names(&offered).contains(&name), "{name}");
+        let message = client.invalid(name, json!({"session_id": "s"})).await;
+        assert!(message.contains("queue") && message.contains("sqlite:"), "{message}");
+    }
+    client.call("checkpoint_save", json!({"session_id": "s", "state": {}})).await;
+}
+
+#[tokio::test]
+async fn models_are_told_what_can_be_started() {
+    let world = World::new();
+    let agent = |name: &str, description: Option<String>| AgentInfo {
+        name: name.to_owned(),
+        description,
+        kind: "agent".to_owned(),
+    };
+    let agents = vec![agent("clerk", Some("Books\ntrips.".to_owned())), agent("poet", Some("la ".repeat(1_000)))];
+    let server = McpServer::builder(world.engine.clone()).agents(Arc::new(Promised(agents))).build();
+    let offered = tools(&mut Client::initialized(server).await).await;
+    let run = offered.iter().find(|tool| tool["name"] == "run_agent").unwrap();
+    assert_eq!(run["inputSchema"]["properties"]["agent"]["enum"], json!(["clerk", "poet"]));
+    let description = run["description"].as_str().unwrap();
+    assert!(description.contains("\n- `clerk` (agent): Books trips.\n- `poet` (agent): la la"), "{description}");
+    assert!(description.len() < 2_000);
+}
+
 /// What clients rely on changes on purpose or not at all: `UPDATE_GOLDEN=1` writes it anew.
 #[tokio::test]
 async fn the_tools_are_as_published() {
     let world = World::new();
-    let server = McpServer::builder(world.engine.clone()).agents(Arc::new(Nothing)).build();
+    let server = McpServer::builder(world.engine.clone()).agents(Arc::new(Promised(Vec::new()))).build();
     let offered = tools(&mut Client::initialized(server).await).await;
     let mut text = serde_json::to_string_pretty(&offered).unwrap();
     text.push('\n');

@@ -209,7 +209,7 @@ async fn what_is_no_task_is_refused() {
         assert!(refused["structuredContent"]["code"].as_str().unwrap().starts_with("RK"));
     }
     let refused = wrong_type(&mut client).await;
-    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(refused["result"]["structuredContent"]["code"], "RK0001", "{refused}");
 }
 
 fn updates() -> Value {

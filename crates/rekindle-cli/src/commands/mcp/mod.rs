@@ -24,6 +24,9 @@ use install::Client;
 /// Where it listens unless something else is said.
 const ADDRESS: &str = "127.0.0.1:7311";
 
+/// How many runs go on at once unless something else is said.
+const CONCURRENCY: u32 = 4;
+
 /// What to serve, and to whom.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -42,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     agent: Vec<PathBuf>,
     /// Serves streamable HTTP instead of standard input and output
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = ADDRESS)]
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = ADDRESS, value_parser = address)]
     http: Option<SocketAddr>,
     /// The token clients must know; @env:VARIABLE, @file:path and so on. Needed beyond this machine
     #[arg(long, value_name = "SECRET", requires = "http")]
@@ -60,7 +63,7 @@ pub struct Arguments {
     #[arg(long)]
     no_worker: bool,
     /// How many runs go on at once
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = CONCURRENCY)]
     concurrency: u32,
     /// Prints what a client's configuration needs, instead of serving; without a name, which there are
     #[arg(long, value_name = "CLIENT", num_args = 0..=1, conflicts_with_all = ["http"])]
@@ -75,10 +78,10 @@ impl Arguments {
     pub async fn run(self, app: &App) -> Outcome {
         let files = self.files(app);
         if let Some(client) = self.install {
-            return install::run(app, client, &files, self.read_only, self.write);
+            return install::run(app, client, &self.said(&files), self.write);
         }
         let agents = AgentFiles::load(app, &files)?;
-        let engine = app.engine(app::Access::Create)?;
+        let engine = app.engine(if self.read_only { app::Access::Existing } else { app::Access::Create })?;
         let worker = self.worker(app, &engine)?;
         let server = self.server(app, engine, agents);
         let log = Log::new(app);
@@ -97,6 +100,21 @@ impl Arguments {
         if self.agent.is_empty() { app.settings.mcp_agents() } else { self.agent.clone() }
     }
 
+    /// What a client has to say so that it gets this server.
+    fn said<'a>(&self, files: &'a [PathBuf]) -> install::Said<'a> {
+        let mut options = Vec::new();
+        if self.read_only {
+            options.push("--read-only".to_owned());
+        }
+        if self.no_worker {
+            options.push("--no-worker".to_owned());
+        }
+        if self.concurrency != CONCURRENCY {
+            options.extend(["--concurrency".to_owned(), self.concurrency.to_string()]);
+        }
+        install::Said { files, options }
+    }
+
     fn server(&self, app: &App, engine: Engine, agents: AgentFiles) -> McpServer {
         let mut builder = McpServer::builder(engine).author(app.author());
         if !agents.is_empty() {
@@ -105,9 +123,13 @@ impl Arguments {
         if self.read_only { builder.read_only().build() } else { builder.build() }
     }
 
-    /// What runs what clients start; nothing where there is no queue, which starting says itself.
+    /// What runs what clients start; nothing where there is no queue.
     fn worker(&self, app: &App, engine: &Engine) -> Result<Option<Worker>, Failure> {
-        if self.no_worker || self.read_only || engine.journal().store().queue().is_none() {
+        let queue = engine.journal().store().queue().is_some();
+        if !queue && !self.read_only {
+            app.ui.remark("nothing can be run: this store keeps no queue; sqlite:, postgres: and redis: do");
+        }
+        if self.no_worker || self.read_only || !queue {
             return Ok(None);
         }
         let heard = Log::new(app);
@@ -130,5 +152,30 @@ impl Arguments {
         let (hosts, origins) = app.settings.server_names();
         access = hosts.iter().chain(&self.allow_host).fold(access, |access, host| access.with_host(host));
         Ok(origins.iter().chain(&self.allow_origin).fold(access, |access, origin| access.with_origin(origin)))
+    }
+}
+
+/// Where to listen: an address with a port, or only a port of this machine.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
+    match port.parse::<u16>() {
+        Ok(port) => Ok(SocketAddr::from(([127, 0, 0, 1], port))),
+        Err(_) => text.parse().map_err(|_| format!("write it like {ADDRESS}, or only the port")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_this_machine() {
+        for text in ["7399", ":7399", "localhost:7399", "127.0.0.1:7399"] {
+            assert_eq!(address(text).unwrap().to_string(), "127.0.0.1:7399", "{text}");
+        }
+        assert_eq!(address("[::1]:80").unwrap().to_string(), "[::1]:80");
+        for text in ["", "example.com:80", "127.0.0.1", "99999", "http://127.0.0.1:80"] {
+            assert!(address(text).unwrap_err().contains(ADDRESS), "{text}");
+        }
     }
 }

@@ -12,8 +12,9 @@ use crate::commands::worker::Log;
 use crate::failure::Failure;
 use crate::run::Signals;
 
-/// The longest message a client may send on standard input.
-const MAX_MESSAGE: usize = 4 << 20;
+/// The longest message a client may send on standard input. Longer ones cannot be answered, for nobody knows
+/// their ids: so this is well above what any tool takes, which says so itself.
+const MAX_MESSAGE: usize = 64 << 20;
 
 /// Serves the client at standard input and output, until it closes them.
 pub async fn stdio(log: &Log, server: McpServer, worker: Option<Worker>) -> Result<(), Failure> {

@@ -7,6 +7,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::jsonc;
+
 /// An object whose values are kept as they were written.
 #[derive(Default)]
 struct Object(Vec<(String, Box<RawValue>)>);
@@ -68,7 +70,16 @@ pub fn merged(text: &str, table: &str, name: &str, value: &Value) -> Result<Stri
         Some(bare) => ("\u{feff}", bare),
         None => ("", text),
     };
-    let mut whole = if bare.trim().is_empty() { Object::default() } else { Object::read(bare)? };
+    let mut whole = match Object::read(bare) {
+        Ok(whole) => whole,
+        Err(_) if bare.trim().is_empty() => Object::default(),
+        Err(error) => {
+            let with_comments = jsonc::merged(bare, table, name, value);
+            // What is no JSON with comments either is told of as JSON.
+            let told = |told: Error| if bare.contains("//") || bare.contains("/*") { told } else { error };
+            return with_comments.map(|text| format!("{mark}{text}")).map_err(told);
+        }
+    };
     let mut servers = match whole.get(table) {
         Some(servers) => Object::read(servers.get())
             .map_err(|error| Error::invalid(format!("`{table}` in it: {}", error.message())))?,
@@ -101,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        for text in ["[]", "{", "// words\n{}", "{\"mcpServers\": 1}", "{\"mcpServers\": []}", "{} {}"] {
+        for text in ["[]", "{", "// words\n[]", "{\"mcpServers\": 1}", "{\"mcpServers\": []}", "{} {}"] {
             assert!(merged(text, "mcpServers", "rekindle", &json!({})).is_err(), "{text}");
         }
         assert!(merged(&"[".repeat(100_000), "mcpServers", "rekindle", &json!({})).is_err());

@@ -2,6 +2,7 @@
 
 mod client;
 mod json;
+mod jsonc;
 mod toml;
 
 use std::path::PathBuf;
@@ -26,12 +27,18 @@ pub struct Launch {
     pub arguments: Vec<String>,
 }
 
+/// What the server is started with beside its store and its configuration.
+pub struct Said<'a> {
+    pub files: &'a [PathBuf],
+    pub options: Vec<String>,
+}
+
 /// Prints or writes the entry of a client; without one, says which there are.
-pub fn run(app: &App, client: Option<Client>, files: &[PathBuf], read_only: bool, write: bool) -> Outcome {
+pub fn run(app: &App, client: Option<Client>, said: &Said<'_>, write: bool) -> Outcome {
     let Some(client) = client else {
         return list(app, write);
     };
-    let launch = launch(app, files, read_only)?;
+    let launch = launch(app, said)?;
     let home = std::env::home_dir();
     let path = client.path(home.as_deref())?;
     if write {
@@ -103,7 +110,7 @@ fn put(app: &App, client: Client, launch: &Launch, path: PathBuf) -> Outcome {
 }
 
 /// This program with what it was told, in a way that does not depend on where it is started.
-fn launch(app: &App, files: &[PathBuf], read_only: bool) -> Result<Launch, Failure> {
+fn launch(app: &App, said: &Said<'_>) -> Result<Launch, Failure> {
     let command = std::env::current_exe()
         .map_err(|error| Error::new(ErrorKind::Unsupported, "the path of this program is not known").because(error))?;
     let mut arguments = vec!["mcp".to_owned(), "--store".to_owned(), absolute_store(&app.settings.store_url())?];
@@ -113,13 +120,11 @@ fn launch(app: &App, files: &[PathBuf], read_only: bool) -> Result<Launch, Failu
     if let Some(namespace) = app.settings.namespace() {
         arguments.extend(["--namespace".to_owned(), namespace.to_owned()]);
     }
-    for file in files {
+    for file in said.files {
         crate::run::load(file)?;
         arguments.extend(["--agent".to_owned(), absolute(file)?]);
     }
-    if read_only {
-        arguments.push("--read-only".to_owned());
-    }
+    arguments.extend(said.options.iter().cloned());
     Ok(Launch { command: absolute(&command)?, arguments })
 }
 
