@@ -83,6 +83,9 @@ pub async fn go_on(engine: &Engine, wanted: &GoOn) -> Result<GoingOn> {
     if wanted.checkpoint.is_some() || !wanted.set.is_empty() {
         check_unowned(engine, &wanted.session).await.map_err(context)?;
     }
+    if wanted.checkpoint.is_some() {
+        check_unasked(engine, &wanted.session).await.map_err(context)?;
+    }
     let branch = match &wanted.checkpoint {
         Some(checkpoint) => Some(go_back(engine, wanted, checkpoint).await.map_err(context)?),
         None => {
@@ -156,6 +159,21 @@ async fn check_unowned(engine: &Engine, session: &SessionKey) -> Result<()> {
             return Err(Error::new(kind, "somebody runs the session").hint("pause or cancel its run first"));
         }
         tokio::time::sleep(engine.poll()).await;
+    }
+}
+
+/// An error if somebody asked for a run that has not begun: on another branch it never would.
+async fn check_unasked(engine: &Engine, session: &SessionKey) -> Result<()> {
+    let restored = engine.journal().load(session, None).await?;
+    let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
+    let asked = match what_is_next(&restored.state, &unread)? {
+        Next::Begins(Some(run)) => Some(run),
+        _ => unread.iter().find_map(send::run_of),
+    };
+    match asked {
+        Some(run) => Err(Error::new(ErrorKind::Unfinished, format!("run `{run}` was asked for and has not begun"))
+            .hint("wait until it has ended, or cancel it first")),
+        None => Ok(()),
     }
 }
 

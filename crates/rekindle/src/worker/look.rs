@@ -97,7 +97,7 @@ impl Seen {
             (Status::Paused, _) if !first => Next::Done,
             (Status::Paused, _) => Next::Resume,
             (Status::Failed, _) if self.mid_turn && first => Next::Resume,
-            (Status::Failed, Some(_)) if self.mid_turn => {
+            (Status::Failed, input) if self.mid_turn && (input.is_some() || self.message) => {
                 Next::Hold("an input waits, and the run before it failed: resume or cancel that one first".to_owned())
             }
             (Status::Failed, None) if self.mid_turn => Next::Done,
@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn what_this_worker_saw_stop_is_not_repeated() {
         check(Status::Paused, true, true, false, false, "done");
-        check(Status::Failed, true, true, false, false, "done");
+        check(Status::Failed, true, true, false, false, "hold");
+        check(Status::Failed, true, false, false, false, "done");
         check(Status::Failed, true, false, true, false, "hold");
         check(Status::Failed, true, false, false, true, "resume");
     }

@@ -1,12 +1,14 @@
 //! Runs whose ids are known before they begin: found at every moment, and one for each id.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rekindle::message::Role;
 use rekindle::model::ModelError;
-use rekindle::operations::{self, ControlOptions, Enqueue, GoOn, HistoryOptions, JobInput, RunPhase};
+use rekindle::operations::{self, At, ControlOptions, Enqueue, ForkOptions, GoOn, HistoryOptions, JobInput, RunPhase};
 use rekindle::record::InboxMode;
-use rekindle::{Agent, Engine, ErrorKind, Json, RunId, Status};
+use rekindle::wait::WaitSpec;
+use rekindle::{Agent, Engine, ErrorKind, Json, OwnerId, RunId, Status, StoreExt as _};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
 
@@ -14,6 +16,7 @@ use crate::kit::{
     Kind, Mortal, Place, header, job, key, noting, on_each_store, open_gate, status, until, until_over, working,
 };
 use crate::support::messages;
+use crate::wakes::{asking, parked};
 
 on_each_store! {
     a_run_is_found_before_and_after_it_began
@@ -181,6 +184,8 @@ async fn going_back_is_a_run_on_a_branch_of_its_own() {
     let checkpoint = history.checkpoints.first().unwrap().checkpoint.id.clone();
     first = Enqueue::existing(first.session, "maria").message("two").run(run("r2"));
     operations::enqueue(&engine, &first).await.unwrap();
+    let stranding = GoOn { checkpoint: Some(checkpoint.clone()), ..GoOn::new(first.session.clone(), "maria") };
+    assert_eq!(*operations::go_on(&engine, &stranding).await.unwrap_err().kind(), ErrorKind::Unfinished);
     working(place.worker().work(echo(&["1", "2"])).until_idle()).end().await;
     let nothing = GoOn { checkpoint: Some(checkpoint.clone()), ..GoOn::new(first.session.clone(), "maria") };
     assert_eq!(*operations::go_on(&engine, &nothing).await.unwrap_err().kind(), ErrorKind::NotResumable);
@@ -217,4 +222,23 @@ async fn a_message_cannot_claim_a_run_by_its_own_fields() {
     let unknown = operations::run(&engine, session.key(), &run("mine")).await.unwrap_err();
     assert_eq!(*unknown.kind(), ErrorKind::NotFound);
     assert_eq!(messages(&engine, session.key()).await.last().unwrap().role, Role::Assistant);
+}
+
+#[tokio::test]
+async fn a_run_on_a_line_that_was_left_says_so() {
+    let place = Place::new(Kind::Memory);
+    let engine = place.engine();
+    let hand = working(place.worker().work(asking(WaitSpec::question("Which?"))));
+    operations::enqueue(&engine, &job(&engine, "a", "asking", "x").run(run("r1"))).await.unwrap();
+    parked(&engine, "a").await;
+    hand.stop().await;
+    let session = key(&engine, "a");
+    let waiting = operations::run(&engine, &session, &run("r1")).await.unwrap();
+    assert_eq!((waiting.phase, waiting.waits.len()), (RunPhase::Waiting, 1));
+    let other = operations::fork(&engine, &session, &At::Latest, ForkOptions::default()).await.unwrap().branch;
+    let (store, owner) = (engine.journal().store(), OwnerId::new("maria").unwrap());
+    let lease = store.acquire(&session, &other, &owner, Duration::from_secs(60)).await.unwrap();
+    store.release(&lease).await.unwrap();
+    let left = operations::run(&engine, &session, &run("r1")).await.unwrap();
+    assert_eq!((left.phase, left.waits.len()), (RunPhase::Held, 0), "{}", left.reason);
 }

@@ -27,14 +27,14 @@ on_each_store! {
     what_waits_behind_a_run_that_is_cancelled_begins
 }
 
-fn asking(spec: WaitSpec) -> Flow {
+pub fn asking(spec: WaitSpec) -> Flow {
     Flow::new("asking", move |context, _: String| {
         let spec = spec.clone();
         async move { context.wait("answer", &spec).await }
     })
 }
 
-async fn parked(engine: &rekindle::Engine, id: &str) {
+pub async fn parked(engine: &rekindle::Engine, id: &str) {
     until("it is parked", async || job_of(engine, id).await.is_some_and(|view| view.state == JobState::Parked)).await;
 }
 

@@ -200,7 +200,18 @@ async fn unfinished(engine: &Engine, info: &SessionInfo, progress: &mut RunProgr
             progress.phase = RunPhase::Waiting;
         }
     }
+    if *name != info.current && !live {
+        left_behind(progress);
+    }
     Ok(())
+}
+
+/// The session went on from an earlier point: nobody goes on with this line, and what would be answered
+/// to it would reach the other one.
+fn left_behind(progress: &mut RunProgress) {
+    progress.phase = RunPhase::Held;
+    progress.waits.clear();
+    progress.reason = "the session went on on another branch; resume this one to go on with it".to_owned();
 }
 
 /// What waits for an answer that nobody has given yet. Times end by themselves.
