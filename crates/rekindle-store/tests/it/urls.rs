@@ -29,11 +29,13 @@ fn every_scheme_opens_its_store() {
 fn what_is_not_a_store_says_what_to_write() {
     for (url, kind, hint) in [
         ("./rekindle.db", ErrorKind::Invalid, "sqlite:./rekindle.db"),
-        ("sqlite:", ErrorKind::Invalid, "argument"),
-        ("file://", ErrorKind::Invalid, "argument"),
+        ("sqlite:", ErrorKind::Invalid, "sqlite:./rekindle.db"),
+        ("file://", ErrorKind::Invalid, "file:./directory"),
         ("memory:x", ErrorKind::Invalid, "argument"),
         ("mysql://x", ErrorKind::Invalid, "memory:, file:, sqlite:"),
-        ("sqlite:a\0b", ErrorKind::Invalid, "argument"),
+        ("sqlite:a\0b", ErrorKind::Invalid, "sqlite:./rekindle.db"),
+        #[cfg(feature = "postgres")]
+        ("postgres:", ErrorKind::Invalid, "postgres://user@host"),
     ] {
         let error = open(url, StoreOptions::new()).unwrap_err();
         assert_eq!(*error.kind(), kind, "{url}: {error:?}");
