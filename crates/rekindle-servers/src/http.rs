@@ -72,6 +72,11 @@ impl Answer {
         Self { status, headers: vec![("content-type", "application/xml".to_owned())], body: body.into(), length: None }
     }
 
+    /// The answer to `HEAD`: a body behind it would be taken for the next answer.
+    pub(crate) fn without_body(self) -> Self {
+        Self { length: Some(self.body.len()), body: Vec::new(), ..self }
+    }
+
     pub(crate) fn write(&self, stream: &mut TcpStream) -> io::Result<()> {
         let mut head = format!("HTTP/1.1 {} -\r\n", self.status);
         for (name, value) in &self.headers {

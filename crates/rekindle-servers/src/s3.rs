@@ -163,6 +163,7 @@ fn serve(stream: TcpStream, inner: &Mutex<Inner>) {
             S3Fault::CutBehind => break,
             _ => answer,
         };
+        let answer = if request.method == "HEAD" { answer.without_body() } else { answer };
         if answer.write(&mut writer).is_err() {
             break;
         }
@@ -271,10 +272,7 @@ fn found(request: &Request, content: &[u8], modified: u64) -> Answer {
         }
         None => (200, content),
     };
-    match request.method == "HEAD" {
-        true => Answer { status, headers, body: Vec::new(), length: Some(body.len()) },
-        false => Answer { status, headers, body: body.to_vec(), length: None },
-    }
+    Answer { status, headers, body: body.to_vec(), length: None }
 }
 
 fn tag(content: &[u8]) -> String {
