@@ -11,6 +11,7 @@
 //!   are the same ciphertext.
 
 mod chain;
+mod compression;
 mod frame;
 mod keys;
 mod limits;
@@ -19,8 +20,6 @@ mod redact;
 mod seal;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::io::Read as _;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -47,23 +46,6 @@ const USUAL_PAYLOAD: usize = 4 << 10;
 
 /// Payloads from this size on are compressed by default.
 pub const DEFAULT_COMPRESSION_THRESHOLD: usize = 4 << 10;
-
-thread_local! {
-    /// Setting up a compressor takes longer than compressing a small payload.
-    static COMPRESSOR: RefCell<Option<(i32, zstd::bulk::Compressor<'static>)>> = const { RefCell::new(None) };
-}
-
-fn compressed(payload: &[u8], level: i32) -> std::io::Result<Vec<u8>> {
-    COMPRESSOR.with_borrow_mut(|kept| {
-        if kept.as_ref().is_none_or(|(known, _)| *known != level) {
-            *kept = Some((level, zstd::bulk::Compressor::new(level)?));
-        }
-        match kept {
-            Some((_, compressor)) => compressor.compress(payload),
-            None => zstd::bulk::compress(payload, level),
-        }
-    })
-}
 
 /// How payloads are protected.
 #[derive(Debug, Default)]
@@ -512,7 +494,7 @@ impl Codec {
         if payload.len() < threshold {
             return Ok(None);
         }
-        let compressed = compressed(payload, level)
+        let compressed = compression::compressed(payload, level)
             .map_err(|error| Error::invalid("the payload cannot be compressed").because(error))?;
         Ok((compressed.len() < payload.len() / 10 * 9).then_some(compressed))
     }
@@ -539,7 +521,7 @@ impl Codec {
             payload = Cow::Owned(unseal(keys, place, frame, &payload)?);
         }
         if frame.flags & COMPRESSED != 0 {
-            payload = Cow::Owned(self.decompress(&payload)?);
+            payload = Cow::Owned(compression::decompressed(&payload, self.limits.batch_bytes)?);
         }
         // Encryption authenticates the hash; a signed frame is only as good as its hash. Without
         // any key it is only text; with keys, one that names a key nobody has is a forgery.
@@ -552,19 +534,6 @@ impl Codec {
             }
         }
         Ok(payload)
-    }
-
-    fn decompress(&self, payload: &[u8]) -> Result<Vec<u8>, FrameError> {
-        let wrong =
-            |error: std::io::Error| FrameError::new(DamageKind::Format, format!("cannot be decompressed: {error}"));
-        let limit = self.limits.batch_bytes;
-        let decoder = zstd::stream::read::Decoder::with_buffer(payload).map_err(wrong)?;
-        let mut plain = Vec::with_capacity((payload.len() * 4).min(limit));
-        decoder.take(limit as u64 + 1).read_to_end(&mut plain).map_err(wrong)?;
-        if plain.len() > limit {
-            return Err(FrameError::new(DamageKind::Format, format!("decompresses to more than {limit} bytes")));
-        }
-        Ok(plain)
     }
 }
 

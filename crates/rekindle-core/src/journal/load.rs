@@ -1,19 +1,19 @@
-//! Reading: batches of a branch, the state at a position, checkpoints.
+//! Reading: batches of a branch, and the state at a position.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use serde::Serialize;
 
 use super::Journal;
+use super::checkpoints::{OnDamage, is_inexact};
 use crate::codec::{Batch, Codec, Frame, Place};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, CheckpointId, SessionKey};
+use crate::id::{BranchId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
-use crate::record::{Checkpoint, CheckpointRemoved, Marks, Record};
+use crate::record::{Checkpoint, Record};
 use crate::session::{Damage, DamageKind, SessionInfo};
 use crate::state::State;
-use crate::store::{MAX_FRAMES, ReadFrames, Slot, StoreExt as _};
+use crate::store::{ReadFrames, Slot, StoreExt as _};
 use crate::time::Timestamp;
 
 /// One place of a branch: a batch, or what is wrong with it.
@@ -334,7 +334,7 @@ impl Journal {
         Ok(entries.collect())
     }
 
-    fn batch(&self, place: Place<'_>, slot: Slot, on_damage: OnDamage) -> Result<Option<Batch>> {
+    pub(super) fn batch(&self, place: Place<'_>, slot: Slot, on_damage: OnDamage) -> Result<Option<Batch>> {
         match (self.entry(place, slot), on_damage) {
             (Entry::Batch(batch), _) => Ok(Some(batch)),
             (Entry::Damaged(_), OnDamage::PassOver) => Ok(None),
@@ -350,175 +350,6 @@ impl Journal {
                 Err(damage) => Entry::Damaged(damage),
             },
         }
-    }
-
-    /// The checkpoints on the line of history that leads to a position, newest first: at most
-    /// `limit`, and only those before `before`. Without a position, those of the current branch.
-    pub async fn checkpoints(
-        &self,
-        session: &SessionKey,
-        at: Option<&Position>,
-        before: Option<&CheckpointId>,
-        limit: usize,
-    ) -> Result<Vec<CheckpointInfo>> {
-        let info = self.open(session).await?;
-        let position = match at {
-            Some(position) => position.clone(),
-            None => Position::new(info.current.clone(), info.current_branch()?.head.seq),
-        };
-        if limit == 0 {
-            return Ok(Vec::new());
-        }
-        let marks = self.checkpoint_marks(session, OnDamage::PassOver).await?;
-        let mut found = Vec::new();
-        let mut skipping = before.is_some();
-        for stretch in lineage(&info, &position)?.iter().rev() {
-            // Reading stops once there are enough, so that the newest few cost the same in any history.
-            let missing = limit - found.len();
-            let enough = |here: &[CheckpointInfo]| {
-                let is_before = |found: &CheckpointInfo| before == Some(&found.checkpoint.id);
-                let start = if skipping { here.iter().position(is_before).map(|at| at + 1) } else { Some(0) };
-                let seen = start.map_or(&[][..], |start| &here[start..]).iter();
-                seen.filter(|found| !marks.removed.contains(&found.checkpoint.id)).take(missing).count() == missing
-            };
-            for mut candidate in
-                self.some_checkpoints_of(session, stretch, OnDamage::PassOver, missing, &enough).await?
-            {
-                let id = &candidate.checkpoint.id;
-                if skipping {
-                    skipping = before != Some(id);
-                    continue;
-                }
-                if !marks.removed.contains(id) && found.len() < limit {
-                    marks.apply(&mut candidate.checkpoint);
-                    found.push(candidate);
-                }
-            }
-            if found.len() == limit {
-                break;
-            }
-        }
-        if skipping {
-            let message = format!("there is no checkpoint `{}` before {position}", before.map_or("", |id| id.as_str()));
-            return Err(Error::not_found(message).during("list checkpoints").on(session));
-        }
-        Ok(found)
-    }
-
-    /// A checkpoint by id, on whatever branch it is.
-    pub async fn checkpoint(&self, session: &SessionKey, id: &CheckpointId) -> Result<CheckpointInfo> {
-        let info = self.open(session).await?;
-        let marks = self.checkpoint_marks(session, OnDamage::PassOver).await?;
-        if !marks.removed.contains(id) {
-            for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
-                let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
-                let stretch =
-                    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
-                let found = self.checkpoints_of(session, &stretch, OnDamage::PassOver).await?;
-                if let Some(mut found) = found.into_iter().find(|found| found.checkpoint.id == *id) {
-                    marks.apply(&mut found.checkpoint);
-                    return Ok(found);
-                }
-            }
-        }
-        Err(Error::not_found(format!("there is no checkpoint `{id}`")).during("find checkpoint").on(session))
-    }
-
-    /// The newest checkpoint after a step, on the line of history that leads to a position; of
-    /// the current branch without one.
-    pub async fn checkpoint_at_step(
-        &self,
-        session: &SessionKey,
-        at: Option<&Position>,
-        step: u64,
-    ) -> Result<CheckpointInfo> {
-        let found = self.checkpoints(session, at, None, usize::MAX).await?;
-        found.into_iter().find(|found| found.checkpoint.step == step).ok_or_else(|| {
-            Error::not_found(format!("there is no checkpoint after step {step}")).during("find checkpoint").on(session)
-        })
-    }
-
-    /// The checkpoints of one stretch, newest first, removed ones included.
-    pub(super) async fn checkpoints_of(
-        &self,
-        session: &SessionKey,
-        stretch: &Stretch,
-        on_damage: OnDamage,
-    ) -> Result<Vec<CheckpointInfo>> {
-        self.some_checkpoints_of(session, stretch, on_damage, usize::MAX, &|_| false).await
-    }
-
-    /// The same, but only until there are enough; about so many are wanted.
-    async fn some_checkpoints_of(
-        &self,
-        session: &SessionKey,
-        stretch: &Stretch,
-        on_damage: OnDamage,
-        wanted: usize,
-        enough: &(dyn Fn(&[CheckpointInfo]) -> bool + Sync),
-    ) -> Result<Vec<CheckpointInfo>> {
-        let mut found = Vec::new();
-        let all = ReadFrames::all(session.clone(), stretch.branch.clone()).with_marks(Marks::CHECKPOINT);
-        let read = all.clone().with_range(stretch.from, stretch.through).with_newest_first();
-        let read = read.with_limit(wanted.clamp(64, MAX_FRAMES));
-        let place = Place { session, branch: &stretch.branch };
-        self.store()
-            .read_pages(&read, &mut |slots| {
-                for slot in slots {
-                    if let Some(batch) = self.batch(place, slot, on_damage)? {
-                        let wanted = |seq: Seq| seq >= stretch.from && seq <= stretch.through;
-                        let here = batch.numbered().filter(|(seq, _)| wanted(*seq));
-                        found.extend(
-                            here.filter_map(|(seq, record)| checkpoint_at(&stretch.branch, seq, batch.at, record))
-                                .rev_collect(),
-                        );
-                    }
-                }
-                Ok(if enough(&found) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })
-            .await?;
-        if let Some(base) = stretch.base.filter(|_| !enough(&found)) {
-            for slot in self.store().read_all(&all.with_base()).await?.into_iter().rev() {
-                if let Some(batch) = self.batch(place, slot, on_damage)? {
-                    let here = batch.records.iter().filter(|record| !is_inexact(record));
-                    found.extend(
-                        here.filter_map(|record| checkpoint_at(&stretch.branch, base.seq, batch.at, record))
-                            .rev_collect(),
-                    );
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// What was said about checkpoints after they were made.
-    pub(super) async fn checkpoint_marks(&self, session: &SessionKey, on_damage: OnDamage) -> Result<CheckpointMarks> {
-        let mut marks = CheckpointMarks::default();
-        let read = ReadFrames::all(session.clone(), BranchId::inbox()).with_marks(Marks::CHECKPOINT);
-        let inbox = BranchId::inbox();
-        for slot in self.store().read_all(&read).await? {
-            let Some(batch) = self.batch(Place { session, branch: &inbox }, slot, on_damage)? else { continue };
-            for record in batch.records {
-                match record {
-                    Record::CheckpointRemoved(removed) => {
-                        // A run that has more than it wants to keep does not see every pin in time.
-                        let surplus = removed.reason == CheckpointRemoved::SURPLUS;
-                        let gone = removed.checkpoints.into_iter().filter(|id| !surplus || !marks.is_pinned(id));
-                        let gone: Vec<_> = gone.collect();
-                        marks.removed.extend(gone);
-                    }
-                    Record::CheckpointMarked(marked) => {
-                        let mark = marks.marked.entry(marked.checkpoint).or_default();
-                        mark.0 = marked.pinned.or(mark.0);
-                        if marked.tags.is_some() {
-                            mark.1 = marked.tags;
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(marks)
     }
 
     /// The chain hash at a position of the branch that owns it.
@@ -550,62 +381,3 @@ impl Journal {
         }
     }
 }
-
-/// The field of a checkpoint in a base that stands for a later position.
-pub(super) const INEXACT: &str = "inexact";
-
-fn is_inexact(record: &Record) -> bool {
-    matches!(record, Record::Checkpoint(checkpoint) if checkpoint.extra.contains_key(INEXACT))
-}
-
-/// What to do about batches that cannot be read while looking for checkpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnDamage {
-    /// Pass over them: somebody wants to see what is left. `verify` lists them.
-    PassOver,
-    /// Fail: something is to be removed, and what cannot be read may protect it.
-    Fail,
-}
-
-/// What was said about checkpoints after they were made.
-#[derive(Debug, Default)]
-pub(super) struct CheckpointMarks {
-    pub(super) removed: HashSet<CheckpointId>,
-    marked: HashMap<CheckpointId, (Option<bool>, Option<Vec<String>>)>,
-}
-
-impl CheckpointMarks {
-    /// Whether somebody pinned it after it was made.
-    pub(super) fn is_pinned(&self, id: &CheckpointId) -> bool {
-        self.marked.get(id).is_some_and(|(pinned, _)| *pinned == Some(true))
-    }
-
-    pub(super) fn apply(&self, checkpoint: &mut Checkpoint) {
-        if let Some((pinned, tags)) = self.marked.get(&checkpoint.id) {
-            checkpoint.pinned = pinned.unwrap_or(checkpoint.pinned);
-            if let Some(tags) = tags {
-                checkpoint.tags.clone_from(tags);
-            }
-        }
-    }
-}
-
-fn checkpoint_at(branch: &BranchId, seq: Seq, at: Timestamp, record: &Record) -> Option<CheckpointInfo> {
-    match record {
-        Record::Checkpoint(checkpoint) => Some(CheckpointInfo {
-            checkpoint: checkpoint.clone(),
-            position: Position::new(branch.clone(), seq),
-            created_at: at,
-        }),
-        _ => None,
-    }
-}
-
-/// Collects in reverse: batches are read newest first, the records in them oldest first.
-trait RevCollect: Iterator + Sized {
-    fn rev_collect(self) -> std::iter::Rev<std::vec::IntoIter<Self::Item>> {
-        self.collect::<Vec<_>>().into_iter().rev()
-    }
-}
-
-impl<I: Iterator> RevCollect for I {}

@@ -1,5 +1,6 @@
 //! Typed access to the journals of a store: records in, records and state out.
 
+mod checkpoints;
 mod copy;
 mod load;
 mod prune;

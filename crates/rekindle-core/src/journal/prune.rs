@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Journal;
-use super::load::{CheckpointMarks, INEXACT, OnDamage, Stretch, lineage};
+use super::checkpoints::{CheckpointMarks, INEXACT, OnDamage};
+use super::load::{Stretch, lineage};
 use crate::codec::{Batch, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, CheckpointId, Namespace, SessionKey};
@@ -49,7 +50,7 @@ impl Journal {
     /// it holds one: what others run is left alone.
     pub async fn plan_prune(&self, session: &SessionKey, policy: &Policy, own: Option<&Lease>) -> Result<PrunePlan> {
         let info = self.open(session).await?;
-        let marks = self.checkpoint_marks(session, OnDamage::Fail).await?;
+        let marks = self.checkpoint_marks(&info, OnDamage::Fail).await?;
         let mut branches = Vec::new();
         for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
             branches.push(self.branch_facts(&info, branch, &marks, fence_of(own, &branch.branch)).await?);
@@ -60,7 +61,7 @@ impl Journal {
     /// Carries out a plan: the checkpoints go first, then the history nothing needs any more.
     pub async fn apply_prune(&self, session: &SessionKey, plan: PrunePlan, own: Option<&Lease>) -> Result<PruneResult> {
         let ids: Vec<_> = plan.remove.iter().map(|planned| planned.checkpoint.clone()).collect();
-        let marks = self.checkpoint_marks(session, OnDamage::Fail).await?;
+        let marks = self.checkpoint_marks(&self.open(session).await?, OnDamage::Fail).await?;
         if let Some(pinned) = ids.iter().find(|id| marks.is_pinned(id)) {
             let message = format!("checkpoint `{pinned}` was pinned since the plan was made");
             return Err(Error::new(ErrorKind::Stale, message).during("prune").on(session).hint("plan again"));
@@ -172,7 +173,7 @@ impl Journal {
         if statuses.into_iter().any(Status::is_unfinished) {
             return Ok(Some(Reason::UnfinishedRun));
         }
-        let marks = self.checkpoint_marks(&info.header.key, OnDamage::Fail).await?;
+        let marks = self.checkpoint_marks(info, OnDamage::Fail).await?;
         for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
             let found = self.checkpoints_of(&info.header.key, &own_stretch(branch), OnDamage::Fail).await?;
             for mut candidate in found {

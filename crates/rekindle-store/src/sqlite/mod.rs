@@ -14,6 +14,7 @@ mod list;
 mod notices;
 mod queue;
 mod reader;
+mod readers;
 mod rows;
 mod schema;
 #[cfg(test)]
@@ -37,7 +38,7 @@ use tokio::sync::oneshot;
 
 use self::failure::Outcome;
 use self::frames::FrameRow;
-use self::reader::{READERS, ReadJob};
+use self::readers::{READERS, ReadJob, Readers};
 use self::schema::Settings;
 use self::worker::{Worker, stopped};
 use self::writer::{Call, Job, Writer, context};
@@ -64,7 +65,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     // Readers go first: the last connection to close copies the log into the database, and only
     // the writer may.
-    readers: Worker<ReadJob>,
+    readers: Readers,
     writer: Option<Worker<Box<dyn Job>>>,
 }
 
@@ -115,7 +116,7 @@ impl SqliteStore {
             // A caller that no longer waits is none of the reader's business.
             let _ = reply.send(outcome.map_err(|failure| failure.into_error(&path)));
         });
-        self.0.readers.send(job, &self.0.path).await.map_err(context)?;
+        self.0.readers.send(job, &self.0.path).map_err(context)?;
         answer.await.unwrap_or_else(|_| Err(stopped(&self.0.path))).map_err(context)
     }
 }
@@ -128,13 +129,11 @@ impl Inner {
             false => {
                 let connection = schema::open_writer(&path, &options, settings)?;
                 let writer = Writer::new(connection, path.clone(), options.local_clock(), settings);
-                let (mut worker, jobs) = Worker::new();
-                worker.spawn("rekindle-sqlite-writer", move || writer.serve(jobs))?;
-                Some(worker)
+                Some(Worker::start("rekindle-sqlite-writer", move |jobs| writer.serve(jobs))?)
             }
         };
         let open = if options.read_only { schema::open_read_only } else { schema::open_reader };
-        let readers = reader::start((0..READERS).map(|_| open(&path, settings)).collect::<Result<_>>()?)?;
+        let readers = Readers::start((0..READERS).map(|_| open(&path, settings)).collect::<Result<_>>()?)?;
         Ok(Self { path, clock: options.local_clock(), readers, writer })
     }
 }

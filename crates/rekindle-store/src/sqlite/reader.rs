@@ -1,42 +1,12 @@
-//! The readers: a few threads with a connection each. Every read sees one snapshot.
-
-use std::sync::{Arc, Mutex, PoisonError};
+//! What readers do. Every read sees one snapshot.
 
 use rekindle_core::{Error, FramePage, ReadFrames, Section, SessionInfo, SessionKey, Timestamp};
 use rusqlite::Connection;
-use tokio::sync::mpsc;
 
 use super::failure::{Failure, Outcome};
 use super::frames;
 use super::index::{self, Line};
 use super::rows::{find_session, missing};
-use super::worker::Worker;
-
-/// How many reads go on at once.
-pub(super) const READERS: usize = 2;
-
-/// What a reader is given to do.
-pub(super) type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
-
-/// Starts a thread for each connection.
-pub(super) fn start(connections: Vec<Connection>) -> rekindle_core::Result<Worker<ReadJob>> {
-    let (mut worker, jobs) = Worker::<ReadJob>::new();
-    let jobs = Arc::new(Mutex::new(jobs));
-    for connection in connections {
-        let jobs = jobs.clone();
-        worker.spawn("rekindle-sqlite-reader", move || {
-            while let Some(job) = next(&jobs) {
-                job(&connection);
-            }
-        })?;
-    }
-    Ok(worker)
-}
-
-// Whoever holds the lock waits for the next job; the lock is free while jobs run.
-fn next(jobs: &Mutex<mpsc::Receiver<ReadJob>>) -> Option<ReadJob> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
-}
 
 /// Does `work` on one snapshot.
 pub(super) fn on_snapshot<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {

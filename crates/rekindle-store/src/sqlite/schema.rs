@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rekindle_core::{Error, ErrorKind, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, Transaction, TransactionBehavior};
 
 use super::failure::{database_error, is_busy};
@@ -234,6 +235,8 @@ fn connect(path: &Path, flags: OpenFlags, settings: Settings) -> rusqlite::Resul
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(settings.patience)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Without this, a plan that looked at a value is made anew whenever another value is bound: every time.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 

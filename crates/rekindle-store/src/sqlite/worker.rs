@@ -1,5 +1,6 @@
-//! Threads that own connections and take messages from async callers.
+//! A thread that owns a connection and takes messages from async callers.
 
+use std::io;
 use std::path::Path;
 use std::thread::{Builder, JoinHandle};
 
@@ -9,28 +10,19 @@ use tokio::sync::mpsc;
 /// Messages that may wait before callers do.
 const WAITING: usize = 1_024;
 
-/// One or more threads behind one channel. Dropping it lets them finish what they were given and
-/// waits for them.
+/// A thread behind a channel. Dropping it lets it finish what it was given and waits for it.
 #[derive(Debug)]
 pub(super) struct Worker<M> {
     sender: Option<mpsc::Sender<M>>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl<M: Send + 'static> Worker<M> {
-    /// A worker without threads, and the end its threads take messages from.
-    pub(super) fn new() -> (Self, mpsc::Receiver<M>) {
+    /// Starts a thread with the end it takes messages from.
+    pub(super) fn start(name: &str, body: impl FnOnce(mpsc::Receiver<M>) + Send + 'static) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(WAITING);
-        (Self { sender: Some(sender), threads: Vec::new() }, receiver)
-    }
-
-    /// Adds a thread.
-    pub(super) fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = Builder::new().name(name.into()).spawn(body).map_err(|error| {
-            Error::new(ErrorKind::StoreUnavailable, "the operating system gave no thread").because(error)
-        })?;
-        self.threads.push(thread);
-        Ok(())
+        let thread = Builder::new().name(name.into()).spawn(move || body(receiver)).map_err(no_thread)?;
+        Ok(Self { sender: Some(sender), thread: Some(thread) })
     }
 
     /// Hands over a message, waiting while too many are waiting already.
@@ -43,11 +35,14 @@ impl<M: Send + 'static> Worker<M> {
 impl<M> Drop for Worker<M> {
     fn drop(&mut self) {
         self.sender = None;
-        for thread in self.threads.drain(..) {
-            // Whoever waited for a thread that panicked was told already.
-            let _ = thread.join();
-        }
+        // Whoever waited for a thread that panicked was told already.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// The error of a thread that could not be started.
+pub(super) fn no_thread(error: io::Error) -> Error {
+    Error::new(ErrorKind::StoreUnavailable, "the operating system gave no thread").because(error)
 }
 
 /// The error of whoever waits for a thread that is gone.

@@ -1,6 +1,6 @@
 //! Which moment of a session is meant.
 
-use rekindle_core::{BranchId, CheckpointId, Error, Position, Result, SessionInfo, SessionKey};
+use rekindle_core::{BranchId, CheckpointId, Error, Position, Restored, Result, SessionInfo, SessionKey};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
@@ -23,18 +23,16 @@ pub enum At {
 }
 
 impl At {
-    /// The position it stands for now.
-    pub(super) async fn resolve(&self, engine: &Engine, session: &SessionKey) -> Result<Position> {
+    /// The session as it is now, and the position this stands for in it.
+    pub(super) async fn locate(&self, engine: &Engine, session: &SessionKey) -> Result<(SessionInfo, Position)> {
         let journal = engine.journal();
+        let info = journal.open(session).await?;
         let position = match self {
-            Self::Latest => {
-                let info = journal.open(session).await?;
-                head_of(&info, &info.current)?
-            }
-            Self::Head(branch) => head_of(&journal.open(session).await?, branch)?,
-            Self::Checkpoint(id) => journal.checkpoint(session, id).await?.position,
+            Self::Latest => head_of(&info, &info.current)?,
+            Self::Head(branch) => head_of(&info, branch)?,
+            Self::Checkpoint(id) => journal.checkpoint_opened(&info, id).await?.position,
             Self::Position(position) => position.clone(),
-            Self::Step(step) => journal.checkpoint_at_step(session, None, *step).await?.position,
+            Self::Step(step) => journal.checkpoint_at_step_opened(&info, None, *step).await?.position,
         };
         if position.branch.is_inbox() {
             return Err(Error::invalid("the inbox is not a line of history")
@@ -42,7 +40,13 @@ impl At {
                 .at(position)
                 .hint("read its records instead, or name another branch"));
         }
-        Ok(position)
+        Ok((info, position))
+    }
+
+    /// The state there.
+    pub(super) async fn load(&self, engine: &Engine, session: &SessionKey) -> Result<Restored> {
+        let (info, position) = self.locate(engine, session).await?;
+        engine.journal().load_opened(info, Some(&position)).await
     }
 }
 

@@ -113,8 +113,7 @@ struct Past {
 }
 
 async fn past(engine: &Engine, session: &SessionKey, at: &At) -> Result<Past> {
-    let position = at.resolve(engine, session).await?;
-    let info = engine.journal().open(session).await?;
+    let (info, position) = at.locate(engine, session).await?;
     let line = checked_line(engine, &info, &position).await?;
     let mut chronicle = Chronicle { state: line.first_state(engine, session).await?, ..Chronicle::default() };
     let mut visit = |_: &BranchId, batch: &Batch| {

@@ -63,7 +63,7 @@ pub struct Forked {
 /// # Ok(()) }
 /// ```
 pub async fn fork(engine: &Engine, session: &SessionKey, at: &At, options: ForkOptions) -> Result<Forked> {
-    let from = at.resolve(engine, session).await.map_err(|error| error.during("fork"))?;
+    let (_, from) = at.locate(engine, session).await.map_err(|error| error.during("fork"))?;
     fork_at(engine, session, &from, &options, CheckpointSource::Fork)
         .await
         .map_err(|error| error.during("fork").on(session))
@@ -156,8 +156,7 @@ pub async fn edit(
         return Err(context(Error::invalid("there is nothing to change").hint("give at least one change")));
     }
     for _ in 0..ATTEMPTS {
-        let position = at.resolve(engine, session).await.map_err(context)?;
-        let info = engine.journal().open(session).await.map_err(context)?;
+        let (info, position) = at.locate(engine, session).await.map_err(context)?;
         let is_head = info.branch(&position.branch).map_err(context)?.head.seq == position.seq;
         let edited = match is_head {
             true => edit_head(engine, session, &position, changes, (author, reason)).await,

@@ -52,12 +52,12 @@ pub async fn history_where(
     options: &HistoryOptions,
     keep: impl Fn(&CheckpointInfo) -> bool,
 ) -> Result<HistoryPage> {
-    let position = options.at.resolve(engine, session).await.map_err(|error| error.during("history"))?;
+    let (info, position) = options.at.locate(engine, session).await.map_err(|error| error.during("history"))?;
     // One more than wanted says whether there are more.
     let wanted = options.limit.saturating_add(1);
     let (mut checkpoints, mut before, mut ask) = (Vec::new(), options.before.clone(), wanted);
     while checkpoints.len() < wanted {
-        let found = engine.journal().checkpoints(session, Some(&position), before.as_ref(), ask).await?;
+        let found = engine.journal().checkpoints_opened(&info, Some(&position), before.as_ref(), ask).await?;
         let is_last = found.len() < ask;
         before = found.last().map(|last| last.checkpoint.id.clone());
         checkpoints.extend(found.into_iter().filter(&keep));

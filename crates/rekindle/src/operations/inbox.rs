@@ -1,10 +1,19 @@
 //! The inbox of a session, as operations read and write it.
 
-use rekindle_core::{BranchId, ErrorKind, Position, Record, Restored, Result, Seq, SessionInfo, SessionKey};
+use std::ops::ControlFlow;
+
+use rekindle_core::codec::Place;
+use rekindle_core::{
+    BranchId, ErrorKind, Position, ReadFrames, Record, Restored, Result, Seq, SessionInfo, SessionKey, Slot,
+    StoreExt as _,
+};
 
 pub(super) use crate::driver::Received;
 use crate::driver::read_behind;
 use crate::engine::Engine;
+
+/// So many of the newest frames are read at a time.
+const NEWEST: usize = 64;
 
 /// The records of the inbox behind `seq`, as a run reads them.
 pub(super) async fn behind(engine: &Engine, session: &SessionKey, seq: Seq) -> Result<Vec<Received>> {
@@ -18,6 +27,31 @@ pub(super) async fn unread(engine: &Engine, restored: &Restored) -> Result<Vec<R
         true => behind(engine, &info.header.key, taken).await,
         false => Ok(Vec::new()),
     }
+}
+
+/// The newest record of the inbox that is `wanted`. What cannot be read is passed over.
+pub(super) async fn newest(
+    engine: &Engine,
+    session: &SessionKey,
+    wanted: impl Fn(&Received) -> bool + Send + Sync,
+) -> Result<Option<Received>> {
+    let (journal, inbox) = (engine.journal(), BranchId::inbox());
+    let read = ReadFrames::all(session.clone(), inbox.clone()).with_newest_first().with_limit(NEWEST);
+    let mut found = None;
+    let mut visit = |slots: Vec<Slot>| {
+        for slot in slots {
+            let Slot::Whole(frame) = slot else { continue };
+            let Ok(batch) = journal.codec().decode(Place { session, branch: &inbox }, &frame) else { continue };
+            let here = batch.numbered().map(|(seq, record)| Received { seq, at: batch.at, record: record.clone() });
+            found = here.filter(|received| wanted(received)).last();
+            if found.is_some() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    };
+    journal.store().read_pages(&read, &mut visit).await?;
+    Ok(found)
 }
 
 /// Puts a record into the inbox and wakes the run, if it is in this process.

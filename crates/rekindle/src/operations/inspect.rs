@@ -54,22 +54,23 @@ pub struct Inspected {
 /// # Ok(()) }
 /// ```
 pub async fn inspect(engine: &Engine, session: &SessionKey, at: &At) -> Result<Inspected> {
-    let restored = load(engine, session, at).await.map_err(|error| error.during("inspect"))?;
-    let checkpoints = engine.journal().checkpoints(session, Some(&restored.position), None, 1).await?;
+    let restored = at.load(engine, session).await.map_err(|error| error.during("inspect"))?;
+    let checkpoint = engine.journal().last_checkpoint(&restored).await?;
     let is_head = restored.info.branch(&restored.position.branch)?.head == restored.head;
     let now = engine.journal().clock().now();
-    let state = restored.state.clone();
+    let status = if is_head { show::status(&restored) } else { restored.state.status() };
+    let Restored { state, position, head, .. } = restored;
     Ok(Inspected {
         session: session.clone(),
-        head: restored.head,
+        head,
         is_head,
-        checkpoint: checkpoints.into_iter().next(),
-        status: if is_head { show::status(&restored) } else { state.status() },
+        checkpoint,
+        status,
         run: state.run().map(RunView::of),
         waits: state.waits().map(|wait| WaitView::of(wait, now)).collect(),
         effects: state.effects().map(EffectView::of).collect(),
         unknown: state.unknown().clone(),
-        position: restored.position,
+        position,
         state,
     })
 }
@@ -102,8 +103,8 @@ pub struct Diff {
 
 /// What must change in the state at `a` to get the state at `b`. The sessions may be the same.
 pub async fn diff(engine: &Engine, a: (&SessionKey, &At), b: (&SessionKey, &At)) -> Result<Diff> {
-    let first = load(engine, a.0, a.1).await.map_err(|error| error.during("diff"))?;
-    let second = load(engine, b.0, b.1).await.map_err(|error| error.during("diff"))?;
+    let first = a.1.load(engine, a.0).await.map_err(|error| error.during("diff"))?;
+    let second = b.1.load(engine, b.0).await.map_err(|error| error.during("diff"))?;
     let diff = StateDiff::between(&first.state, &second.state);
     let side =
         |session: &SessionKey, restored: Restored| DiffSide { session: session.clone(), position: restored.position };
@@ -115,9 +116,4 @@ pub async fn diff(engine: &Engine, a: (&SessionKey, &At), b: (&SessionKey, &At))
         a: side(a.0, first),
         b: side(b.0, second),
     })
-}
-
-async fn load(engine: &Engine, session: &SessionKey, at: &At) -> Result<Restored> {
-    let position = at.resolve(engine, session).await?;
-    engine.journal().load(session, Some(&position)).await
 }

@@ -115,8 +115,7 @@ pub async fn replay(
 ) -> Result<Replayed> {
     let context = |error: Error| error.during("replay").on(session);
     let at = through.map_or(At::Latest, |position| At::Position(position.clone()));
-    let position = at.resolve(engine, session).await.map_err(context)?;
-    let info = engine.journal().open(session).await.map_err(context)?;
+    let (info, position) = at.locate(engine, session).await.map_err(context)?;
     // Says what is wrong with the position, if anything is, before anything is shown.
     let line = checked_line(engine, &info, &position).await.map_err(context)?;
     let state = line.first_state(engine, session).await.map_err(context)?;

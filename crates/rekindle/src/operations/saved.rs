@@ -78,8 +78,7 @@ pub async fn save_state(
 pub async fn saved_state(engine: &Engine, session: &SessionKey, at: Option<&CheckpointId>) -> Result<SavedState> {
     let context = |error: Error| error.during("saved state").on(session);
     let at = at.map_or(At::Latest, |id| At::Checkpoint(id.clone()));
-    let position = at.resolve(engine, session).await.map_err(context)?;
-    let restored = engine.journal().load(session, Some(&position)).await.map_err(context)?;
+    let restored = at.load(engine, session).await.map_err(context)?;
     let state = restored.state.register(SAVED).cloned();
     match (state, restored.checkpoint) {
         (Some(state), Some(checkpoint)) => Ok(SavedState { session: session.clone(), checkpoint, state }),

@@ -1,7 +1,7 @@
 //! Messages for a session, whoever runs it, now or later.
 
 use rekindle_core::record::{InboxMessage, InboxMode};
-use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey};
+use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, SessionInfo, SessionKey};
 use serde::Serialize;
 
 use super::inbox::{self, Received};
@@ -120,8 +120,8 @@ pub(super) fn run_of(sent: &Received) -> Option<RunId> {
 
 /// An error if the session has a run of that id, or a message waits for one.
 pub(super) async fn check_new_run(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<()> {
-    let sent = inbox::behind(engine, &info.header.key, Seq::ZERO).await?;
-    if sent.iter().any(|sent| run_of(sent).as_ref() == Some(run)) || run_exists(engine, info, run).await? {
+    let asked = inbox::newest(engine, &info.header.key, |sent| run_of(sent).as_ref() == Some(run)).await?;
+    if asked.is_some() || run_exists(engine, info, run).await? {
         return Err(Error::new(ErrorKind::AlreadyExists, format!("the session has a run `{run}`"))
             .hint("give the run another id, or none"));
     }
@@ -143,8 +143,7 @@ async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
 
 /// What was sent under that id before.
 async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
-    let all = inbox::behind(engine, session, Seq::ZERO).await?;
-    Ok(all.into_iter().find(|received| message_id(&received.record) == Some(id)))
+    inbox::newest(engine, session, |received| message_id(&received.record) == Some(id)).await
 }
 
 /// The id of what was sent.

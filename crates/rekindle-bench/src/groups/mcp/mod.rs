@@ -16,9 +16,9 @@ use crate::bench::Bench;
 pub const GROUP: Group = Group { name: "mcp", about: "the MCP server: first answer, calls over HTTP, memory", run };
 
 fn run(bench: &Bench) -> Result<()> {
-    start::measure(bench)?;
     bench.block_on(http::measure(bench))?;
-    memory::measure(bench)
+    memory::measure(bench)?;
+    start::measure(bench)
 }
 
 /// What a child process of this program does, if the flag is one of a child.

@@ -223,38 +223,32 @@ fn unanswered(engine: &Engine, restored: &Restored, unread: &[Received]) -> Vec<
 
 /// A run that was asked for and has not begun.
 async fn not_begun(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<RunProgress> {
-    let session = &info.header.key;
-    let sent = inbox::behind(engine, session, Seq::ZERO).await?;
-    let message = sent.iter().find(|sent| send::run_of(sent).as_ref() == Some(run));
-    let mut progress = RunProgress {
+    let restored = engine.journal().load_opened(info.clone(), None).await?;
+    let (session, state) = (&info.header.key, &restored.state);
+    let unread = inbox::unread(engine, &restored).await?;
+    let asks = |sent: &Received| send::run_of(sent).as_ref() == Some(run);
+    let asked_at = match unread.iter().find(|sent| asks(sent)) {
+        Some(message) => Some(message.at),
+        None if is_run_kept(state, run)? => inbox::newest(engine, session, asks).await?.map(|message| message.at),
+        None if next_run(state).as_ref() == Some(run) => None,
+        None => return Err(unknown(run)),
+    };
+    let is_over = asked_at.is_none() && state.status() == Status::Cancelled;
+    Ok(RunProgress {
         session: session.clone(),
         run: run.clone(),
         latest: run.clone(),
-        phase: RunPhase::Queued,
-        cancelling: sent.iter().any(|sent| cancels(sent, run)),
+        phase: if is_over { RunPhase::Cancelled } else { RunPhase::Queued },
+        cancelling: unread.iter().any(|sent| cancels(sent, run)) || is_cancelled_early(state, run),
         branch: None,
         waits: Vec::new(),
         answer: None,
         reason: String::new(),
         code: None,
-        started_at: message.map_or(info.created_at, |message| message.at),
-        updated_at: message.map_or(info.updated_at(), |message| message.at),
+        started_at: asked_at.unwrap_or(info.created_at),
+        updated_at: asked_at.unwrap_or_else(|| info.updated_at()),
         job: None,
-    };
-    let restored = engine.journal().load(session, None).await?;
-    let state = &restored.state;
-    progress.cancelling |= is_cancelled_early(state, run);
-    if let Some(message) = message {
-        let waits = message.seq > state.inbox_taken() || is_run_kept(state, run)?;
-        return if waits { Ok(progress) } else { Err(unknown(run)) };
-    }
-    if next_run(state).as_ref() != Some(run) {
-        return Err(unknown(run));
-    }
-    if state.status() == Status::Cancelled {
-        progress.phase = RunPhase::Cancelled;
-    }
-    Ok(progress)
+    })
 }
 
 fn unknown(run: &RunId) -> Error {
