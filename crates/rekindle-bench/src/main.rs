@@ -26,6 +26,10 @@ use crate::directory::DataDirectory;
 use crate::figure::Figure;
 use crate::groups::{GROUPS, Group};
 
+/// The one of the binary `rekindle`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Whatever went wrong: nobody handles it, it is only told.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 

@@ -18,6 +18,10 @@ mod words;
 
 use std::process::ExitCode;
 
+/// Servers and workers allocate and free on all threads at once.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     cli::answer_completions();
     let cli = cli::parse();

@@ -136,6 +136,7 @@ impl fmt::Debug for McpServerBuilder {
     }
 }
 
+// What may be awaited is boxed: a request of any kind is moved about as if it were the largest of all.
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
@@ -180,7 +181,7 @@ impl ServerHandler for McpServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        resources::list(&self.core, cursor).await.map_err(|error| protocol_error(&error))
+        Box::pin(resources::list(&self.core, cursor)).await.map_err(|error| protocol_error(&error))
     }
 
     async fn list_resource_templates(
@@ -196,7 +197,7 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = resources::read(&self.core, &request.uri).await;
+        let read = Box::pin(resources::read(&self.core, &request.uri)).await;
         read.map(ReadResourceResponse::from).map_err(|error| protocol_error(&error))
     }
 
@@ -205,7 +206,7 @@ impl ServerHandler for McpServer {
         request: CompleteRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let completed = resources::complete(&self.core, request).await;
+        let completed = Box::pin(resources::complete(&self.core, request)).await;
         completed.map(CompleteResult::new).map_err(|error| protocol_error(&error))
     }
 
@@ -214,12 +215,12 @@ impl ServerHandler for McpServer {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        subscriptions::listen(&self.core.watch, context).await.map_err(|error| protocol_error(&error))
+        Box::pin(subscriptions::listen(&self.core.watch, context)).await.map_err(|error| protocol_error(&error))
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         // A store that cannot be reached now refuses requests too, with the reason.
-        let _ = self.connection.begin(&self.core.watch, context.peer).await;
+        let _ = Box::pin(self.connection.begin(&self.core.watch, context.peer)).await;
     }
 
     async fn subscribe(
@@ -227,7 +228,7 @@ impl ServerHandler for McpServer {
         request: SubscribeRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let subscribed = self.connection.subscribe(&self.core.watch, &request.uri).await;
+        let subscribed = Box::pin(self.connection.subscribe(&self.core.watch, &request.uri)).await;
         subscribed.map_err(|error| protocol_error(&error))
     }
 
@@ -244,7 +245,7 @@ impl ServerHandler for McpServer {
         request: GetTaskParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        tasks::get(&self.core, request).await
+        Box::pin(tasks::get(&self.core, request)).await
     }
 
     async fn update_task(
@@ -253,7 +254,7 @@ impl ServerHandler for McpServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         self.core.check_writable()?;
-        tasks::update(&self.core, request).await
+        Box::pin(tasks::update(&self.core, request)).await
     }
 
     async fn cancel_task(
@@ -262,6 +263,6 @@ impl ServerHandler for McpServer {
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         self.core.check_writable()?;
-        tasks::cancel(&self.core, request).await
+        Box::pin(tasks::cancel(&self.core, request)).await
     }
 }

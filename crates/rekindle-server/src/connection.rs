@@ -1,12 +1,19 @@
 //! One connection: its requests one after the other, and no patience with a client that does not read.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,12 +21,34 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::limits::Limits;
+use crate::request::{self, Gate};
+
+/// Where every request comes in.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    gate: Gate,
+    served: TowerToHyperService<Router>,
+}
+
+impl Entrance {
+    /// To what `router` serves, past the gate.
+    pub(crate) fn new(gate: Gate, router: Router) -> Self {
+        Self { gate, served: TowerToHyperService::new(router) }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        Ok(request::pass(&self.gate, request.map(Body::new), &self.served).await)
+    }
+}
 
 /// Serves what comes on a connection until it ends; after `stop` the answer under way is its last.
-pub(crate) async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: CancellationToken) {
+pub(crate) async fn serve(stream: TcpStream, entrance: Arc<Entrance>, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(router);
+    let limits = entrance.gate.limits;
+    let service = service_fn(move |request| {
+        let entrance = Arc::clone(&entrance);
+        async move { entrance.answer(request).await }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.reading)

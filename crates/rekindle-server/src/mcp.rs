@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use axum::middleware::Next;
 use axum::response::Response;
+use axum::routing::any;
 use http_body_util::BodyExt as _;
 use rmcp::ServerHandler;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
@@ -42,35 +42,42 @@ pub(crate) fn mount<H: ServerHandler>(
         .with_max_request_body_bytes(limits.body)
         .with_cancellation_token(streams);
     let service = StreamableHttpService::new(move || Ok(make()), sessions.clone(), config);
-    let room = Room { sessions, most: limits.sessions };
-    router
-        .merge(Router::new().route_service(PATH, service).layer(axum::middleware::from_fn_with_state(room, keep_room)))
+    let served = Arc::new(Served { service, sessions, most: limits.sessions });
+    let answer = move |request: Request| {
+        let served = Arc::clone(&served);
+        async move { served.answer(request).await }
+    };
+    router.route(PATH, any(answer))
 }
 
-/// How many sessions there are, and may be.
-#[derive(Clone)]
-struct Room {
+/// What is served, and to how many.
+struct Served<H: ServerHandler> {
+    service: StreamableHttpService<H, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
+    /// How many sessions there may be.
     most: usize,
 }
 
-/// Turns away who would begin one session too many.
-async fn keep_room(State(room): State<Room>, mut request: Request, next: Next) -> Response {
-    if room.sessions.sessions.read().await.len() >= room.most {
-        let begins;
-        (begins, request) = looked_into(request).await;
-        if begins {
-            let message = "there are as many sessions as this server serves; try later";
-            return refused(StatusCode::SERVICE_UNAVAILABLE, message);
+impl<H: ServerHandler> Served<H> {
+    /// Answers a request, unless it would begin one session too many.
+    async fn answer(&self, mut request: Request) -> Response {
+        if self.sessions.sessions.read().await.len() >= self.most {
+            let begins;
+            (begins, request) = looked_into(request).await;
+            if begins {
+                let message = "there are as many sessions as this server serves; try later";
+                return refused(StatusCode::SERVICE_UNAVAILABLE, message);
+            }
         }
+        let ends = request.method() == Method::DELETE;
+        // Boxed, because it is large and would be moved from layer to layer.
+        let mut answer = Box::pin(self.service.handle(request)).await;
+        // There is nothing more to come, and clients take 202 for a refusal.
+        if ends && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        answer.map(Body::new)
     }
-    let ends = request.method() == Method::DELETE;
-    let mut answer = next.run(request).await;
-    // There is nothing more to come, and clients take 202 for a refusal.
-    if ends && answer.status() == StatusCode::ACCEPTED {
-        *answer.status_mut() = StatusCode::NO_CONTENT;
-    }
-    answer
 }
 
 /// Whether a request begins a session: only what it asks for says so, whatever its headers claim.

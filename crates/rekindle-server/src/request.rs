@@ -2,15 +2,16 @@
 //! in time; and does its answer begin in time.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 
 use crate::access::{Access, Denial};
 use crate::limits::Limits;
@@ -23,8 +24,8 @@ pub(crate) struct Gate {
     pub(crate) limits: Limits,
 }
 
-/// Lets a request through, whole and of a size that was agreed on, or says why not.
-pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
+/// Lets a request through to what is served, whole and of a size that was agreed on, or says why not.
+pub(crate) async fn pass(gate: &Gate, request: Request, served: &TowerToHyperService<Router>) -> Response {
     if let Err(denial) = gate.access.admit(gate.address, request.uri(), request.headers()) {
         return denied(denial);
     }
@@ -32,8 +33,9 @@ pub(crate) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
         Ok(request) => request,
         Err((status, message)) => return refused(status, message),
     };
-    match tokio::time::timeout(gate.limits.answering, next.run(request)).await {
-        Ok(answer) => answer,
+    match tokio::time::timeout(gate.limits.answering, served.call(request)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(never)) => match never {},
         Err(_) => refused(StatusCode::GATEWAY_TIMEOUT, "the answer took too long; it may still have been carried out"),
     }
 }

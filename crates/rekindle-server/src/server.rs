@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::access::Access;
+use crate::connection::{self, Entrance};
 use crate::limits::Limits;
+use crate::mcp;
 use crate::request::{self, Gate};
-use crate::{connection, mcp};
 
 /// A server that listens, and what it serves.
 #[derive(Debug)]
@@ -61,8 +62,7 @@ impl Server {
     /// [`Limits::with_draining`] says.
     pub async fn run_until(self, stop: CancellationToken) {
         let Self { listener, address, access, limits, router, streams } = self;
-        let gate = Arc::new(Gate { address, access, limits });
-        let router = router.layer(axum::middleware::from_fn_with_state(gate, request::pass));
+        let entrance = Arc::new(Entrance::new(Gate { address, access, limits }, router));
         let (tasks, at_once) = (TaskTracker::new(), Arc::new(Semaphore::new(limits.connections)));
         loop {
             let accepted = tokio::select! {
@@ -70,7 +70,7 @@ impl Server {
                 accepted = accept(&listener, &at_once) => accepted,
             };
             let (stream, permit) = accepted;
-            let serving = connection::serve(stream, router.clone(), limits, stop.clone());
+            let serving = connection::serve(stream, Arc::clone(&entrance), stop.clone());
             tasks.spawn(async move {
                 serving.await;
                 drop(permit);

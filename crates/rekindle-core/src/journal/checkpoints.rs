@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use super::Journal;
-use super::load::{CheckpointInfo, Restored, Stretch, lineage};
+use super::load::{CheckpointInfo, Restored, Stretch, lineage, position_or_end};
 use crate::codec::Place;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, CheckpointId, SessionKey};
@@ -82,9 +82,9 @@ impl Journal {
     /// The last checkpoint at or before what was restored, with what was said about it since.
     pub async fn last_checkpoint(&self, restored: &Restored) -> Result<Option<CheckpointInfo>> {
         let Some(mut last) = restored.checkpoint.clone() else { return Ok(None) };
-        let marks = self.checkpoint_marks(&restored.info, OnDamage::PassOver).await?;
+        let marks = Box::pin(self.checkpoint_marks(&restored.info, OnDamage::PassOver)).await?;
         if marks.removed.contains(&last.checkpoint.id) {
-            let earlier = self.checkpoints_opened(&restored.info, Some(&restored.position), None, 1).await?;
+            let earlier = Box::pin(self.checkpoints_opened(&restored.info, Some(&restored.position), None, 1)).await?;
             return Ok(earlier.into_iter().next());
         }
         marks.apply(&mut last.checkpoint);
@@ -226,14 +226,6 @@ impl Journal {
             }
         }
         Ok(marks)
-    }
-}
-
-/// The position; the end of the current branch if there is none.
-fn position_or_end(info: &SessionInfo, at: Option<&Position>) -> Result<Position> {
-    match at {
-        Some(position) => Ok(position.clone()),
-        None => Ok(Position::new(info.current.clone(), info.current_branch()?.head.seq)),
     }
 }
 

@@ -52,6 +52,14 @@ pub struct CheckpointInfo {
     pub created_at: Timestamp,
 }
 
+/// The position; the end of the current branch if there is none.
+pub(super) fn position_or_end(info: &SessionInfo, at: Option<&Position>) -> Result<Position> {
+    match at {
+        Some(position) => Ok(position.clone()),
+        None => Ok(Position::new(info.current.clone(), info.current_branch()?.head.seq)),
+    }
+}
+
 /// A part of a line of history that stands on one branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
@@ -116,23 +124,44 @@ pub(super) fn owner_of(info: &SessionInfo, position: &Position) -> Result<Positi
     Err(Error::corrupt("the branches are forked from each other in a circle").on(&info.header.key))
 }
 
+/// What frames came to.
+#[derive(Clone, Debug)]
+pub(super) struct Folded {
+    state: State,
+    pub(super) head: Head,
+    checkpoint: Option<CheckpointInfo>,
+    keyed: bool,
+    /// About how large all of them were.
+    pub(super) bytes: usize,
+}
+
+impl Folded {
+    fn nothing(genesis: Hash) -> Self {
+        let head = Head { seq: Seq::ZERO, hash: genesis };
+        Self { state: State::default(), head, checkpoint: None, keyed: false, bytes: 0 }
+    }
+
+    pub(super) fn restored(self, position: Position, info: SessionInfo) -> Restored {
+        let Self { state, head, checkpoint, .. } = self;
+        Restored { state, position, head, checkpoint, info }
+    }
+}
+
 /// Folds frames to a state, checking that each continues the one before.
 struct Folding<'a> {
     journal: &'a Journal,
     session: &'a SessionKey,
-    state: State,
-    head: Head,
-    checkpoint: Option<CheckpointInfo>,
-    keyed: bool,
+    folded: Folded,
 }
 
 impl Folding<'_> {
     fn frame(&mut self, branch: &BranchId, frame: &Frame, through: Seq) -> Result<()> {
         let place = Place { session: self.session, branch };
         let codec = self.journal.codec();
-        codec.check_link(place, frame, self.head, false).map_err(|damage| self.damaged(&damage))?;
+        codec.check_link(place, frame, self.folded.head, false).map_err(|damage| self.damaged(&damage))?;
         self.check_protection(branch, frame)?;
         let batch = codec.decode(place, frame).map_err(|damage| self.damaged(&damage))?;
+        self.folded.bytes += frame.about_bytes();
         self.batch(branch, &batch, through)
     }
 
@@ -141,17 +170,17 @@ impl Folding<'_> {
             self.record(branch, seq, batch.at, record)?;
         }
         let last = batch.last.min(through);
-        self.head = Head { seq: last, hash: Codec::fork_hash(batch.hash, batch.last, last) };
+        self.folded.head = Head { seq: last, hash: Codec::fork_hash(batch.hash, batch.last, last) };
         Ok(())
     }
 
     fn record(&mut self, branch: &BranchId, seq: Seq, at: Timestamp, record: &Record) -> Result<()> {
         let position = || Position::new(branch.clone(), seq);
-        self.state.apply(record).map_err(|error| error.on(self.session).at(position()))?;
+        self.folded.state.apply(record).map_err(|error| error.on(self.session).at(position()))?;
         if let Record::Checkpoint(checkpoint) = record
             && !is_inexact(record)
         {
-            self.checkpoint =
+            self.folded.checkpoint =
                 Some(CheckpointInfo { checkpoint: checkpoint.clone(), position: position(), created_at: at });
         }
         Ok(())
@@ -159,16 +188,16 @@ impl Folding<'_> {
 
     /// Once a chain is keyed it stays so: a plain frame behind a keyed one is a forgery.
     fn check_protection(&mut self, branch: &BranchId, frame: &Frame) -> Result<()> {
-        if self.keyed && !frame.is_keyed() {
+        if self.folded.keyed && !frame.is_keyed() {
             return Err(self.damaged(&downgraded(branch, frame)));
         }
-        self.keyed |= frame.is_keyed();
+        self.folded.keyed |= frame.is_keyed();
         Ok(())
     }
 
     fn damaged(&self, damage: &Damage) -> Error {
         let error = damage.to_error(self.session).during("load");
-        match &self.checkpoint {
+        match &self.folded.checkpoint {
             Some(found) if *error.kind() == ErrorKind::Corrupt => error.hint(format!(
                 "run verify to list all damage; the nearest earlier valid checkpoint is {} at {}",
                 found.checkpoint.id, found.position
@@ -196,11 +225,22 @@ impl Journal {
     }
 
     /// The same, of a session that was just opened.
-    pub async fn load_opened(&self, mut info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
+    pub async fn load_opened(&self, info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
+        let position = position_or_end(&info, at)?;
+        let (info, folded) = self.fold_opened(info, &position).await?;
+        Ok(folded.restored(position, info))
+    }
+
+    /// What leads to a position, and the session as it was when that was read.
+    pub(super) async fn fold_opened(
+        &self,
+        mut info: SessionInfo,
+        position: &Position,
+    ) -> Result<(SessionInfo, Folded)> {
         loop {
-            let error = match self.load_from(info.clone(), at).await {
+            let error = match self.fold_all(&info, position).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => error,
-                other => return other,
+                folded => return folded.map(|folded| (info, folded)),
             };
             // If somebody pruned meanwhile, what is missing was not lost but compacted.
             let bases = |info: &SessionInfo| info.branches.iter().map(|branch| branch.base).collect::<Vec<_>>();
@@ -212,37 +252,36 @@ impl Journal {
         }
     }
 
-    async fn load_from(&self, info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
-        let session = &info.header.key.clone();
-        let position = match at {
-            Some(position) => position.clone(),
-            None => {
-                let current = info.current_branch()?;
-                Position::new(current.branch.clone(), current.head.seq)
-            }
-        };
-        let stretches = lineage(&info, &position).map_err(|error| error.during("load"))?;
-        let genesis = Head { seq: Seq::ZERO, hash: info.header.genesis };
-        let mut folding =
-            Folding { journal: self, session, state: State::default(), head: genesis, checkpoint: None, keyed: false };
-        for stretch in &stretches {
+    async fn fold_all(&self, info: &SessionInfo, position: &Position) -> Result<Folded> {
+        let stretches = lineage(info, position).map_err(|error| error.during("load"))?;
+        self.fold(info, position, Folded::nothing(info.header.genesis), &stretches).await
+    }
+
+    /// Folds the stretches that lead from what is known to a position.
+    pub(super) async fn fold(
+        &self,
+        info: &SessionInfo,
+        position: &Position,
+        known: Folded,
+        stretches: &[Stretch],
+    ) -> Result<Folded> {
+        let mut folding = Folding { journal: self, session: &info.header.key, folded: known };
+        for stretch in stretches {
             self.fold_stretch(&mut folding, stretch).await?;
         }
-        if folding.head.seq != position.seq {
-            let first = folding.head.seq.next();
-            let detail = "the records are gone".to_owned();
-            let gone = Damage { kind: DamageKind::Missing, branch: position.branch, first, last: position.seq, detail };
+        let (head, branch) = (folding.folded.head, &position.branch);
+        if head.seq != position.seq {
+            let (first, last, detail) = (head.seq.next(), position.seq, "the records are gone".to_owned());
+            let gone = Damage { kind: DamageKind::Missing, branch: branch.clone(), first, last, detail };
             return Err(folding.damaged(&gone));
         }
-        let recorded = info.branch(&position.branch)?.head;
-        if folding.head.seq == recorded.seq && folding.head != recorded {
-            let detail = "is not the one the branch ends with".to_owned();
-            let seq = recorded.seq;
-            let forged = Damage { kind: DamageKind::Head, branch: position.branch, first: seq, last: seq, detail };
+        let recorded = info.branch(branch)?.head;
+        if head.seq == recorded.seq && head != recorded {
+            let (seq, detail) = (recorded.seq, "is not the one the branch ends with".to_owned());
+            let forged = Damage { kind: DamageKind::Head, branch: branch.clone(), first: seq, last: seq, detail };
             return Err(folding.damaged(&forged));
         }
-        let Folding { state, head, checkpoint, .. } = folding;
-        Ok(Restored { state, position, head, checkpoint, info })
+        Ok(folding.folded)
     }
 
     /// The state at a position or, if records before it are damaged, at the nearest earlier
@@ -272,7 +311,7 @@ impl Journal {
     async fn fold_stretch(&self, folding: &mut Folding<'_>, stretch: &Stretch) -> Result<()> {
         if let Some(base) = stretch.base {
             let frames = self.read_base(folding.session, &stretch.branch, base).await?;
-            folding.state = State::default();
+            folding.folded.state = State::default();
             for frame in &frames {
                 let place = Place { session: folding.session, branch: &stretch.branch };
                 let batch = self.codec().decode(place, frame).map_err(|damage| folding.damaged(&damage))?;
@@ -280,8 +319,9 @@ impl Journal {
                     folding.record(&stretch.branch, base.seq, batch.at, record)?;
                 }
                 folding.check_protection(&stretch.branch, frame)?;
+                folding.folded.bytes += frame.about_bytes();
             }
-            folding.head = base;
+            folding.folded.head = base;
         }
         let read =
             ReadFrames::all(folding.session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);

@@ -4,6 +4,7 @@ mod checkpoints;
 mod copy;
 mod load;
 mod prune;
+mod recall;
 mod transfer;
 mod verify;
 
@@ -17,6 +18,7 @@ pub use prune::{DeletePlan, PruneResult};
 pub use transfer::{EXPORT_VERSION, Exported, ImportOptions, Transferred};
 pub use verify::VerifyReport;
 
+use self::recall::Memory;
 use crate::codec::{Codec, Place, Stamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, IdSource, SessionKey};
@@ -32,14 +34,15 @@ const INBOX_ATTEMPTS: usize = 1_000;
 
 /// Typed access to the journals of a store.
 ///
-/// A journal joins a [`Store`] with a [`Codec`], a clock and a source of ids. It keeps no state
-/// of its own: two journals over one store see the same sessions.
+/// A journal joins a [`Store`] with a [`Codec`], a clock and a source of ids. Two journals over one store
+/// see the same sessions: all it keeps to itself is what it has seen ([`Journal::recall`]).
 #[derive(Clone, Debug)]
 pub struct Journal {
     store: Arc<dyn Store>,
     codec: Arc<Codec>,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
+    memory: Arc<Memory>,
 }
 
 /// Where and under which lease to append.
@@ -81,7 +84,7 @@ impl Target {
 impl Journal {
     /// A journal over `store`.
     pub fn new(store: Arc<dyn Store>, codec: Codec, clock: Arc<dyn Clock>, ids: IdSource) -> Self {
-        Self { store, codec: Arc::new(codec), clock, ids: Arc::new(ids) }
+        Self { store, codec: Arc::new(codec), clock, ids: Arc::new(ids), memory: Arc::default() }
     }
 
     /// The same over another clock.

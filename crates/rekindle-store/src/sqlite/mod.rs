@@ -4,6 +4,7 @@
 //! wait. Several processes may use the same file: the write lock of SQLite orders them.
 
 mod append;
+mod at_hand;
 mod change;
 mod entry;
 mod failure;
@@ -36,6 +37,7 @@ use rekindle_core::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use self::at_hand::{AtHand, Open};
 use self::failure::Outcome;
 use self::frames::FrameRow;
 use self::readers::{READERS, ReadJob, Readers};
@@ -66,6 +68,7 @@ struct Inner {
     // Readers go first: the last connection to close copies the log into the database, and only
     // the writer may.
     readers: Readers,
+    at_hand: AtHand,
     writer: Option<Worker<Box<dyn Job>>>,
 }
 
@@ -102,6 +105,12 @@ impl SqliteStore {
         answer.await.unwrap_or_else(|_| Err(context(stopped(path))))
     }
 
+    /// A session, found at once; nothing if anything stands against that, whatever it is.
+    fn found_at_once(&self, session: &SessionKey) -> Option<SessionInfo> {
+        // One statement, so there is nothing that would have to fit together.
+        self.0.at_hand.try_read(|connection| reader::open(connection, session, self.0.clock.now()).ok())
+    }
+
     async fn read_with<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -132,9 +141,10 @@ impl Inner {
                 Some(Worker::start("rekindle-sqlite-writer", move |jobs| writer.serve(jobs))?)
             }
         };
-        let open = if options.read_only { schema::open_read_only } else { schema::open_reader };
+        let open: Open = if options.read_only { schema::open_read_only } else { schema::open_reader };
+        let at_hand = AtHand::new(&path, open, settings);
         let readers = Readers::start((0..READERS).map(|_| open(&path, settings)).collect::<Result<_>>()?)?;
-        Ok(Self { path, clock: options.local_clock(), readers, writer })
+        Ok(Self { path, clock: options.local_clock(), readers, at_hand, writer })
     }
 }
 
@@ -184,6 +194,9 @@ impl Store for SqliteStore {
     }
 
     async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        if let Some(found) = self.found_at_once(session) {
+            return Ok(found);
+        }
         let key = session.clone();
         self.read_with("open", Some(session), move |snapshot, clock| reader::open(snapshot, &key, clock.now())).await
     }

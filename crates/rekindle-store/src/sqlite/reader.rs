@@ -10,8 +10,14 @@ use super::rows::{find_session, missing};
 
 /// Does `work` on one snapshot.
 pub(super) fn on_snapshot<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
-    let snapshot = connection.unchecked_transaction()?;
-    work(&snapshot)
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK")?;
+    }
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let outcome = work(connection);
+    // Nothing was changed. If this fails, whoever reads next ends it.
+    let _ = connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+    outcome
 }
 
 /// Everything known of a session but its frames.

@@ -32,9 +32,29 @@ impl StoredSession {
 pub(super) const SESSION_COLUMNS: &str = "s.id, s.namespace, s.session, s.created_at, s.current_branch, s.header";
 
 /// The columns [`branch`] expects.
-const BRANCH_COLUMNS: &str =
-    "id, name, parent_branch, fork_seq, head, head_hash, base_seq, base_hash, status, created_at,
-    updated_at, epoch, lease_owner, lease_epoch, lease_expires";
+macro_rules! branch_columns {
+    () => {
+        "b.id, b.name, b.parent_branch, b.fork_seq, b.head, b.head_hash, b.base_seq, b.base_hash, b.status, \
+         b.created_at, b.updated_at, b.epoch, b.lease_owner, b.lease_epoch, b.lease_expires"
+    };
+}
+
+/// How many columns [`branch`] expects.
+const BRANCH_COLUMNS: usize = 15;
+
+/// A session with its branches, which are few: sorting them here takes less than having them sorted.
+pub(super) const FIND: &str = concat!(
+    "SELECT ",
+    branch_columns!(),
+    ", s.id, s.namespace, s.session, s.created_at, s.current_branch, s.header \
+     FROM sessions s LEFT JOIN branches b ON b.session = s.id WHERE s.namespace = ?1 AND s.session = ?2",
+);
+
+const BRANCHES_OF_MANY: &str = concat!(
+    "SELECT ",
+    branch_columns!(),
+    ", b.session FROM branches b WHERE b.session IN (SELECT value FROM json_each(?1)) ORDER BY b.id",
+);
 
 /// A row of `sessions`.
 #[derive(Debug)]
@@ -49,22 +69,18 @@ pub(super) struct SessionRow {
 impl SessionRow {
     /// Reads [`SESSION_COLUMNS`].
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            id: row.get(0)?,
-            key: SessionKey::new(parsed::<Namespace>(row, 1)?, parsed::<SessionId>(row, 2)?),
-            created_at: Timestamp(unsigned(row, 3)?),
-            current_branch: row.get(4)?,
-            header: row.get(5)?,
-        })
+        Self::read_from(row, 0)
     }
 
-    /// Adds the branches.
-    pub(super) fn complete(self, connection: &Connection, now: Timestamp) -> rusqlite::Result<StoredSession> {
-        let sql = format!("SELECT {BRANCH_COLUMNS} FROM branches WHERE session = ?1 ORDER BY id");
-        let mut statement = connection.prepare_cached(&sql)?;
-        let rows = statement.query_map([self.id], |row| Ok((row.get(0)?, branch(row)?)))?;
-        let branches = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-        Ok(self.with_branches(branches, now))
+    /// Reads [`SESSION_COLUMNS`] from column `at` on.
+    fn read_from(row: &Row<'_>, at: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(at)?,
+            key: SessionKey::new(parsed::<Namespace>(row, at + 1)?, parsed::<SessionId>(row, at + 2)?),
+            created_at: Timestamp(unsigned(row, at + 3)?),
+            current_branch: row.get(at + 4)?,
+            header: row.get(at + 5)?,
+        })
     }
 
     /// Adds the branches of many sessions, all with one query.
@@ -74,15 +90,11 @@ impl SessionRow {
         now: Timestamp,
     ) -> rusqlite::Result<Vec<StoredSession>> {
         let ids: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
-        let sql = format!(
-            "SELECT {BRANCH_COLUMNS}, session FROM branches
-             WHERE session IN (SELECT value FROM json_each(?1)) ORDER BY id"
-        );
-        let mut statement = connection.prepare_cached(&sql)?;
+        let mut statement = connection.prepare_cached(BRANCHES_OF_MANY)?;
         let mut of_sessions: HashMap<i64, Vec<(i64, BranchInfo)>> = HashMap::new();
         let mut found = statement.query([format!("[{}]", ids.join(","))])?;
         while let Some(row) = found.next()? {
-            of_sessions.entry(row.get(15)?).or_default().push((row.get(0)?, branch(row)?));
+            of_sessions.entry(row.get(BRANCH_COLUMNS)?).or_default().push((row.get(0)?, branch(row)?));
         }
         let complete = |row: Self| {
             let branches = of_sessions.remove(&row.id).unwrap_or_default();
@@ -114,10 +126,19 @@ pub(super) fn find_session(
     key: &SessionKey,
     now: Timestamp,
 ) -> rusqlite::Result<Option<StoredSession>> {
-    let sql = format!("SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.namespace = ?1 AND s.session = ?2");
-    let mut statement = connection.prepare_cached(&sql)?;
-    let row = statement.query_row([key.namespace.as_str(), key.id.as_str()], SessionRow::read).optional()?;
-    row.map(|row| row.complete(connection, now)).transpose()
+    let mut statement = connection.prepare_cached(FIND)?;
+    let mut rows = statement.query([key.namespace.as_str(), key.id.as_str()])?;
+    let (mut session, mut branches) = (None, Vec::new());
+    while let Some(row) = rows.next()? {
+        if session.is_none() {
+            session = Some(SessionRow::read_from(row, BRANCH_COLUMNS)?);
+        }
+        if let Some(id) = row.get::<_, Option<i64>>(0)? {
+            branches.push((id, branch(row)?));
+        }
+    }
+    branches.sort_unstable_by_key(|(id, _)| *id);
+    Ok(session.map(|session| session.with_branches(branches, now)))
 }
 
 /// The row of a branch, if it exists.

@@ -130,6 +130,16 @@ fn a_job_that_is_refused_after_writing_leaves_no_trace() {
 }
 
 #[test]
+fn a_session_is_found_by_keys_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = schema::open_writer(&directory.path().join("a.db"), &StoreOptions::new(), IMPATIENT).unwrap();
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", rows::FIND)).unwrap();
+    let plan: Vec<String> = statement.query_map(["a", "b"], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(plan.len(), 2, "{plan:?}");
+    assert!(plan.iter().all(|step| step.starts_with("SEARCH")), "{plan:?}");
+}
+
+#[test]
 fn an_append_touches_no_index_of_frames_and_chunks_are_found_by_key() {
     let directory = tempfile::tempdir().unwrap();
     let connection = schema::open_writer(&directory.path().join("a.db"), &StoreOptions::new(), IMPATIENT).unwrap();

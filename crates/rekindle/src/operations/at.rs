@@ -30,9 +30,9 @@ impl At {
         let position = match self {
             Self::Latest => head_of(&info, &info.current)?,
             Self::Head(branch) => head_of(&info, branch)?,
-            Self::Checkpoint(id) => journal.checkpoint_opened(&info, id).await?.position,
+            Self::Checkpoint(id) => Box::pin(journal.checkpoint_opened(&info, id)).await?.position,
             Self::Position(position) => position.clone(),
-            Self::Step(step) => journal.checkpoint_at_step_opened(&info, None, *step).await?.position,
+            Self::Step(step) => Box::pin(journal.checkpoint_at_step_opened(&info, None, *step)).await?.position,
         };
         if position.branch.is_inbox() {
             return Err(Error::invalid("the inbox is not a line of history")
@@ -43,10 +43,10 @@ impl At {
         Ok((info, position))
     }
 
-    /// The state there.
+    /// The state there, for somebody who looks.
     pub(super) async fn load(&self, engine: &Engine, session: &SessionKey) -> Result<Restored> {
         let (info, position) = self.locate(engine, session).await?;
-        engine.journal().load_opened(info, Some(&position)).await
+        engine.journal().recall(info, Some(&position)).await
     }
 }
 

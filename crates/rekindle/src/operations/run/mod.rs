@@ -174,7 +174,7 @@ async fn begun(engine: &Engine, info: &SessionInfo, run: &RunId, line: &Line) ->
 
 /// What a run came to.
 async fn answer(engine: &Engine, info: &SessionInfo, position: &Position) -> Result<Option<Json>> {
-    by_name::result(&engine.journal().load(&info.header.key, Some(position)).await?.state)
+    by_name::result(&engine.journal().recall(info.clone(), Some(position)).await?.state)
 }
 
 /// How far the last run of a branch is, if it has not ended.
@@ -183,8 +183,8 @@ async fn unfinished(engine: &Engine, info: &SessionInfo, progress: &mut RunProgr
     let branch = info.branch(name)?;
     progress.updated_at = branch.updated_at;
     let head = Position::new(name.clone(), branch.head.seq);
-    let restored = engine.journal().load(&info.header.key, Some(&head)).await?;
-    let unread = inbox::behind(engine, &info.header.key, restored.state.inbox_taken()).await?;
+    let restored = engine.journal().recall(info.clone(), Some(&head)).await?;
+    let unread = inbox::unread(engine, &restored).await?;
     progress.cancelling = unread.iter().any(|sent| cancels(sent, &progress.latest));
     let live = branch.live_lease(info.observed_at).is_some();
     progress.phase = match restored.state.status().seen(live) {
@@ -223,7 +223,7 @@ fn unanswered(engine: &Engine, restored: &Restored, unread: &[Received]) -> Vec<
 
 /// A run that was asked for and has not begun.
 async fn not_begun(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<RunProgress> {
-    let restored = engine.journal().load_opened(info.clone(), None).await?;
+    let restored = engine.journal().recall(info.clone(), None).await?;
     let (session, state) = (&info.header.key, &restored.state);
     let unread = inbox::unread(engine, &restored).await?;
     let asks = |sent: &Received| send::run_of(sent).as_ref() == Some(run);
