@@ -11,6 +11,7 @@ mod append;
 mod branches;
 mod lease;
 mod listing;
+mod looking;
 mod retention;
 mod transfer;
 
@@ -18,6 +19,7 @@ pub use append::*;
 pub use branches::*;
 pub use lease::*;
 pub use listing::*;
+pub use looking::*;
 pub use retention::*;
 pub use transfer::*;
 
@@ -70,6 +72,7 @@ macro_rules! conformance {
                     every_position_can_be_restored
                     checkpoints_are_found_newest_first
                     what_was_seen_can_be_checked
+                    looking_again_sees_what_is_there
                     a_branch_can_be_removed_unless_needed
                     a_session_goes_only_as_it_was_seen
                     list_filters

@@ -8,7 +8,7 @@ use rekindle_core::{
 
 use super::driver::{Driver, branch_id};
 use super::session::{Branch, INBOX, Session, Snapshot};
-use super::{Keep, outcome};
+use super::{Keep, Outcome, outcome};
 use crate::fixture::key;
 
 impl Driver<'_> {
@@ -109,12 +109,21 @@ impl Driver<'_> {
         });
         let expected = self.known(session).and_then(|()| self.model.sessions[session].look(branch, seq));
         assert_eq!(found, expected, "{session} at {position}");
+        assert_eq!(self.recalled(session, &position).await, expected, "{session} at {position}, seen again");
+    }
+
+    /// What somebody sees at a position who may have seen the session before.
+    async fn recalled(&self, session: &str, position: &Position) -> Outcome<Snapshot> {
+        let info = outcome(self.journal().open(&key(session)).await)?;
+        let recalled = outcome(self.journal().recall(info, Some(position)).await);
+        recalled.map(|restored| snapshot(&restored.state))
     }
 
     /// What is listed is where it was made, with the state of that moment; and nothing of the
     /// branch's own is missing.
     async fn compare_checkpoints(&self, name: &str, session: &Session, branch: &str, found: &Branch) {
         let head = Position::new(branch_id(branch), Seq(found.head()));
+        self.compare_position(name, branch, found.head()).await;
         let listed = self.journal().checkpoints(&key(name), Some(&head), None, 1_000).await.unwrap();
         let ids: Vec<_> = listed.iter().map(|found| found.checkpoint.id.to_string()).collect();
         for info in &listed {

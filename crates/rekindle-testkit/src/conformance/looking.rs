@@ -1,0 +1,51 @@
+//! Looking at the same session again and again.
+
+use rekindle_core::retention::{Policy, Rule};
+use rekindle_core::{BranchId, Journal, Position, Removal, State};
+
+use crate::fixture::{Harness, key};
+use crate::history::{History, checkpoint, message};
+
+/// Whoever looks again sees what is there now, whatever happened since: appends, forks, pruning, another
+/// branch of the same name and length, another session of the same name.
+pub async fn looking_again_sees_what_is_there(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let mut main = History::begin(&journal, &key("a")).await;
+    for n in 0..6 {
+        main.append(vec![message(&format!("m{n}")), checkpoint(&format!("c{n}"))]).await.unwrap();
+        assert_eq!(seen(&journal, &main).await, main.state_after(usize::MAX), "after {n} appends");
+        assert_eq!(seen(&journal, &main).await, main.state_after(usize::MAX), "the same again");
+    }
+    for text in ["one", "other"] {
+        let mut fork = main.fork("side", 3).await.unwrap();
+        fork.append(vec![message(text)]).await.unwrap();
+        assert_eq!(seen(&journal, &fork).await, fork.state_after(usize::MAX), "{text}");
+        let removal = Removal::Branch { session: key("a"), branch: fork.branch };
+        journal.store().remove(&removal).await.unwrap();
+    }
+    journal.prune(&key("a"), &Policy::new([Rule::LastN(1)])).await.unwrap();
+    assert_eq!(seen(&journal, &main).await, main.state_after(usize::MAX), "pruned");
+    main.append(vec![message("behind the base")]).await.unwrap();
+    assert_eq!(seen(&journal, &main).await, main.state_after(usize::MAX), "behind the base");
+
+    let length = main.head.seq;
+    journal.clear_session(&key("a")).await.unwrap();
+    harness.session(&journal, "a").await;
+    let mut again = History::begin(&journal, &key("a")).await;
+    while again.head.seq < length {
+        again.append(vec![message("another session")]).await.unwrap();
+    }
+    assert_eq!(seen(&journal, &again).await, again.state_after(usize::MAX), "made again");
+}
+
+/// What somebody sees who looks at the end of a branch, which is what somebody sees who reads it all.
+async fn seen(journal: &Journal, history: &History) -> State {
+    let end = Position::new(BranchId::clone(&history.branch), history.head.seq);
+    let info = journal.open(&history.session).await.unwrap();
+    let recalled = journal.recall(info.clone(), Some(&end)).await.unwrap();
+    let loaded = journal.load(&history.session, Some(&end)).await.unwrap();
+    assert_eq!((recalled.head, &recalled.checkpoint), (loaded.head, &loaded.checkpoint));
+    assert_eq!(recalled.info, info);
+    recalled.state
+}
