@@ -142,7 +142,7 @@ impl Inner {
             }
         };
         let open: Open = if options.read_only { schema::open_read_only } else { schema::open_reader };
-        let at_hand = AtHand::new(&path, open, settings);
+        let at_hand = AtHand::new(&path, open);
         let readers = Readers::start((0..READERS).map(|_| open(&path, settings)).collect::<Result<_>>()?)?;
         Ok(Self { path, clock: options.local_clock(), readers, at_hand, writer })
     }

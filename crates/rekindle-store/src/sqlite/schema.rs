@@ -227,11 +227,6 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// From now on what somebody else holds a lock on fails at once.
-pub(super) fn never_wait(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::ZERO)
-}
-
 fn newest_version() -> u32 {
     MIGRATIONS.len() as u32
 }
