@@ -188,12 +188,6 @@ impl Frame {
         HEADER + self.key.len() + self.payload.len()
     }
 
-    /// About how large what it holds is in memory.
-    pub(crate) fn about_bytes(&self) -> usize {
-        let ratio = if self.flags & COMPRESSED != 0 { 4 } else { 1 };
-        self.payload.len() * ratio
-    }
-
     fn header(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         let mut out = &mut bytes[..];

@@ -277,6 +277,11 @@ impl Codec {
 
     /// Reads the records of a frame.
     pub fn decode(&self, place: Place<'_>, frame: &Frame) -> Result<Batch, Damage> {
+        self.decode_measured(place, frame).map(|(batch, _)| batch)
+    }
+
+    /// The same, with how many bytes they are as JSON.
+    pub(crate) fn decode_measured(&self, place: Place<'_>, frame: &Frame) -> Result<(Batch, usize), Damage> {
         let payload = self.open_payload(place, frame).map_err(|error| damage(place, frame, error))?;
         let records: Vec<Record> = serde_json::from_slice(&payload).map_err(|error| {
             damage(place, frame, FrameError::new(DamageKind::Format, format!("its records cannot be read: {error}")))
@@ -285,7 +290,8 @@ impl Codec {
             let detail = format!("holds {} records, not {}", records.len(), frame.last.0 - frame.first.0 + 1);
             return Err(damage(place, frame, FrameError::new(DamageKind::Format, detail)));
         }
-        Ok(Batch { first: frame.first, last: frame.last, at: frame.at, hash: frame.hash, records })
+        let batch = Batch { first: frame.first, last: frame.last, at: frame.at, hash: frame.hash, records };
+        Ok((batch, payload.len()))
     }
 
     /// Checks that a frame continues `before`, and with `thorough` also recomputes its hash.

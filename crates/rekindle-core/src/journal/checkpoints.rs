@@ -107,7 +107,7 @@ impl Journal {
                 let stretch =
                     Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
                 let there = |here: &[CheckpointInfo]| here.iter().any(is_it);
-                let found = self.some_checkpoints_of(session, &stretch, OnDamage::PassOver, PAGE, &there).await?;
+                let found = self.some_checkpoints_of(session, &stretch, OnDamage::PassOver, MAX_FRAMES, &there).await?;
                 if let Some(mut found) = found.into_iter().find(is_it) {
                     marks.apply(&mut found.checkpoint);
                     return Ok(found);
@@ -199,7 +199,9 @@ impl Journal {
     pub(super) async fn checkpoint_marks(&self, info: &SessionInfo, on_damage: OnDamage) -> Result<CheckpointMarks> {
         let (session, inbox) = (&info.header.key, BranchId::inbox());
         let mut marks = CheckpointMarks::default();
-        if info.branch(&inbox).is_ok_and(|inbox| inbox.head.seq == Seq::ZERO) {
+        // What is damaged may stand behind the head.
+        let is_empty = info.branch(&inbox).is_ok_and(|inbox| inbox.head.seq == Seq::ZERO);
+        if is_empty && on_damage == OnDamage::PassOver {
             return Ok(marks);
         }
         let read = ReadFrames::all(session.clone(), inbox.clone()).with_marks(Marks::CHECKPOINT);

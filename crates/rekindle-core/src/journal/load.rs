@@ -131,7 +131,7 @@ pub(super) struct Folded {
     pub(super) head: Head,
     checkpoint: Option<CheckpointInfo>,
     keyed: bool,
-    /// About how large all of them were.
+    /// How large all of them were, as JSON.
     pub(super) bytes: usize,
 }
 
@@ -160,8 +160,8 @@ impl Folding<'_> {
         let codec = self.journal.codec();
         codec.check_link(place, frame, self.folded.head, false).map_err(|damage| self.damaged(&damage))?;
         self.check_protection(branch, frame)?;
-        let batch = codec.decode(place, frame).map_err(|damage| self.damaged(&damage))?;
-        self.folded.bytes += frame.about_bytes();
+        let (batch, bytes) = codec.decode_measured(place, frame).map_err(|damage| self.damaged(&damage))?;
+        self.folded.bytes += bytes;
         self.batch(branch, &batch, through)
     }
 
@@ -226,21 +226,21 @@ impl Journal {
 
     /// The same, of a session that was just opened.
     pub async fn load_opened(&self, info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
-        let position = position_or_end(&info, at)?;
-        let (info, folded) = self.fold_opened(info, &position).await?;
+        let (info, position, folded) = self.fold_opened(info, at).await?;
         Ok(folded.restored(position, info))
     }
 
-    /// What leads to a position, and the session as it was when that was read.
+    /// What leads to a position, which that is, and the session as it was when that was read.
     pub(super) async fn fold_opened(
         &self,
         mut info: SessionInfo,
-        position: &Position,
-    ) -> Result<(SessionInfo, Folded)> {
+        at: Option<&Position>,
+    ) -> Result<(SessionInfo, Position, Folded)> {
         loop {
-            let error = match self.fold_all(&info, position).await {
+            let position = position_or_end(&info, at)?;
+            let error = match self.fold_all(&info, &position).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => error,
-                folded => return folded.map(|folded| (info, folded)),
+                folded => return folded.map(|folded| (info, position, folded)),
             };
             // If somebody pruned meanwhile, what is missing was not lost but compacted.
             let bases = |info: &SessionInfo| info.branches.iter().map(|branch| branch.base).collect::<Vec<_>>();
@@ -314,12 +314,13 @@ impl Journal {
             folding.folded.state = State::default();
             for frame in &frames {
                 let place = Place { session: folding.session, branch: &stretch.branch };
-                let batch = self.codec().decode(place, frame).map_err(|damage| folding.damaged(&damage))?;
+                let decoded = self.codec().decode_measured(place, frame);
+                let (batch, bytes) = decoded.map_err(|damage| folding.damaged(&damage))?;
                 for record in &batch.records {
                     folding.record(&stretch.branch, base.seq, batch.at, record)?;
                 }
                 folding.check_protection(&stretch.branch, frame)?;
-                folding.folded.bytes += frame.about_bytes();
+                folding.folded.bytes += bytes;
             }
             folding.folded.head = base;
         }

@@ -3,52 +3,70 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Journal;
-use super::load::{Folded, Restored, Stretch, position_or_end};
-use crate::error::Result;
+use super::load::{Folded, Restored, Stretch, lineage, position_or_end};
+use crate::error::{ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
 use crate::position::{Head, Position};
-use crate::session::{BranchInfo, SessionInfo};
+use crate::session::SessionInfo;
 
 /// How many branches are kept in mind, and how much may stand on all of them together.
 const BRANCHES: usize = 64;
-const BYTES: usize = 8 << 20;
+const BYTES: usize = 32 << 20;
+/// What is larger is not kept: it would drive out everything else.
+const LARGEST: usize = BYTES / 2;
 
 impl Journal {
-    /// The same as [`Journal::load_opened`], for somebody who looks at a session again and again: what this
-    /// journal has read and checked before is read again only if something else stands there now. What was
+    /// The same as [`Journal::load_opened`], for somebody who looks at the end of a branch again and again: what
+    /// this journal has read and checked before is read again only if something else stands there now. What was
     /// damaged since may go unnoticed; [`Journal::verify`] and every load notice it.
-    pub async fn recall(&self, mut info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
+    pub async fn recall(&self, info: SessionInfo, at: Option<&Position>) -> Result<Restored> {
         let position = position_or_end(&info, at)?;
-        let branch = info.branch(&position.branch)?;
-        if position.seq != branch.head.seq {
-            return Box::pin(self.load_opened(info, Some(&position))).await;
+        let head = info.branch(&position.branch)?.head;
+        if position.seq != head.seq {
+            return Box::pin(self.load_opened(info, at)).await;
         }
-        let recalled = match self.memory.take(&info.header.key, branch) {
-            Some(known) if known.head == branch.head => Some(known),
-            Some(known) => Box::pin(self.fold_on(&info, &position, known)).await,
-            None => None,
+        let known = self.memory.find(&info.header.key, &position.branch, &roots(&info, &position)?);
+        let recalled = match known {
+            Some(known) if known.head == head => return Ok(Folded::clone(&known).restored(position, info)),
+            Some(known) if known.head.seq < head.seq => Box::pin(self.fold_on(&info, &position, &known)).await?,
+            _ => None,
         };
-        let folded = match recalled {
-            Some(folded) => folded,
-            None => {
-                let folded;
-                (info, folded) = Box::pin(self.fold_opened(info, &position)).await?;
-                folded
-            }
+        let (info, position, folded) = match recalled {
+            Some(folded) => (info, position, folded),
+            None => Box::pin(self.fold_opened(info, at)).await?,
         };
-        self.memory.keep(&info.header.key, &position.branch, &folded);
+        if folded.bytes <= LARGEST {
+            self.memory.keep(Known {
+                session: info.header.key.clone(),
+                branch: position.branch.clone(),
+                roots: roots(&info, &position)?,
+                folded: Arc::new(folded.clone()),
+            });
+        }
         Ok(folded.restored(position, info))
     }
 
     /// What comes behind what is known; nothing if it does not continue that.
-    async fn fold_on(&self, info: &SessionInfo, position: &Position, known: Folded) -> Option<Folded> {
+    async fn fold_on(&self, info: &SessionInfo, position: &Position, known: &Folded) -> Result<Option<Folded>> {
         let (from, through) = (known.head.seq.next(), position.seq);
         let behind = Stretch { branch: position.branch.clone(), base: None, from, through };
-        self.fold(info, position, known, &[behind]).await.ok()
+        match self.fold(info, position, known.clone(), &[behind]).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(None),
+            folded => folded.map(Some),
+        }
     }
+}
+
+/// The branches that lead to a position and where each was compacted: that changes no hash, but which
+/// checkpoints there are.
+type Roots = Vec<(BranchId, Option<Head>)>;
+
+fn roots(info: &SessionInfo, position: &Position) -> Result<Roots> {
+    let line = lineage(info, position).map_err(|error| error.during("load"))?;
+    Ok(line.into_iter().map(|stretch| (stretch.branch, stretch.base)).collect())
 }
 
 /// What a journal has in mind: what was looked at last is last.
@@ -58,7 +76,8 @@ pub(super) struct Memory(Mutex<VecDeque<Known>>);
 struct Known {
     session: SessionKey,
     branch: BranchId,
-    folded: Folded,
+    roots: Roots,
+    folded: Arc<Folded>,
 }
 
 impl fmt::Debug for Memory {
@@ -72,26 +91,23 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a branch, if its end can be reached from there.
-    fn take(&self, session: &SessionKey, branch: &BranchInfo) -> Option<Folded> {
-        let mut known = self.lock();
-        let at = known.iter().position(|known| known.branch == branch.branch && known.session == *session)?;
-        let found = known.remove(at)?.folded;
-        let is_there = |head: Head| head.seq < branch.head.seq && branch.base.is_none_or(|base| base.seq <= head.seq);
-        Some(found).filter(|found| found.head == branch.head || is_there(found.head))
+    fn find(&self, session: &SessionKey, branch: &BranchId, roots: &Roots) -> Option<Arc<Folded>> {
+        let mut all = self.lock();
+        let is_it = |known: &Known| known.branch == *branch && known.session == *session && known.roots == *roots;
+        let found = all.iter().position(is_it).and_then(|at| all.remove(at))?;
+        let folded = Arc::clone(&found.folded);
+        all.push_back(found);
+        Some(folded)
     }
 
-    /// Keeps in mind where a branch ends, and forgets what was not looked at for long.
-    fn keep(&self, session: &SessionKey, branch: &BranchId, folded: &Folded) {
-        if folded.bytes > BYTES / 2 {
-            return;
-        }
-        let mut known = self.lock();
-        known.retain(|known| known.branch != *branch || known.session != *session);
-        known.push_back(Known { session: session.clone(), branch: branch.clone(), folded: folded.clone() });
-        let mut bytes: usize = known.iter().map(|known| known.folded.bytes).sum();
-        while known.len() > BRANCHES || bytes > BYTES {
-            let Some(forgotten) = known.pop_front() else { return };
+    /// Keeps it in mind, and forgets what was not looked at for long.
+    fn keep(&self, new: Known) {
+        let mut all = self.lock();
+        all.retain(|known| known.branch != new.branch || known.session != new.session);
+        all.push_back(new);
+        let mut bytes: usize = all.iter().map(|known| known.folded.bytes).sum();
+        while all.len() > BRANCHES || bytes > BYTES {
+            let Some(forgotten) = all.pop_front() else { return };
             bytes -= forgotten.folded.bytes;
         }
     }

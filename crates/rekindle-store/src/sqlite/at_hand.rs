@@ -1,5 +1,5 @@
 //! Connections for what takes no longer than handing it to a thread and waiting for it would: a few rows by
-//! their keys. They never wait for anybody.
+//! their keys. Where somebody holds a lock they give up.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

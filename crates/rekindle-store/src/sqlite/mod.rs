@@ -1,7 +1,7 @@
 //! The SQLite store: one database file, the embedded default.
 //!
 //! One thread writes and commits in groups, a few threads read; async callers hand them work and
-//! wait. Several processes may use the same file: the write lock of SQLite orders them.
+//! wait, but for opening a session, which is done at once. Several processes may use the same file: the write lock of SQLite orders them.
 
 mod append;
 mod at_hand;
@@ -121,6 +121,9 @@ impl SqliteStore {
         let (reply, answer) = oneshot::channel();
         let (path, clock) = (self.0.path.clone(), self.0.clock.clone());
         let job: ReadJob = Box::new(move |connection| {
+            if reply.is_closed() {
+                return;
+            }
             let outcome = reader::on_snapshot(connection, |snapshot| work(snapshot, &*clock));
             // A caller that no longer waits is none of the reader's business.
             let _ = reply.send(outcome.map_err(|failure| failure.into_error(&path)));

@@ -41,8 +41,8 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Hands over a job. Whoever waits for it has nothing else to hand over, so there are never more of them
-    /// than callers.
+    /// Hands over a job. Nobody waits for room: a job is small, and one that nobody waits for any more does
+    /// nothing.
     pub(super) fn send(&self, job: ReadJob, path: &Path) -> Result<()> {
         let mut waiting = self.jobs.lock();
         if waiting.present == 0 {

@@ -24,10 +24,31 @@ pub async fn looking_again_sees_what_is_there(harness: &Harness) {
         let removal = Removal::Branch { session: key("a"), branch: fork.branch };
         journal.store().remove(&removal).await.unwrap();
     }
-    journal.prune(&key("a"), &Policy::new([Rule::LastN(1)])).await.unwrap();
-    assert_eq!(seen(&journal, &main).await, main.state_after(usize::MAX), "pruned");
+    // A branch without a checkpoint of its own, and one that grows out of it.
+    let mut stem = main.fork("stem", 4).await.unwrap();
+    stem.append(vec![message("a")]).await.unwrap();
+    stem.append(vec![message("b")]).await.unwrap();
+    let mut leaf = stem.fork("leaf", stem.head.seq.0).await.unwrap();
+    assert_eq!(seen(&journal, &leaf).await, leaf.state_after(usize::MAX), "nothing of its own");
+    leaf.append(vec![message("c")]).await.unwrap();
+    for when in ["before", "pruned"] {
+        for history in [&main, &stem, &leaf] {
+            assert_eq!(seen(&journal, history).await, history.state_after(usize::MAX), "{when}: {}", history.branch);
+        }
+        journal.prune(&key("a"), &Policy::new([Rule::LastN(1)])).await.unwrap();
+    }
     main.append(vec![message("behind the base")]).await.unwrap();
     assert_eq!(seen(&journal, &main).await, main.state_after(usize::MAX), "behind the base");
+
+    // Whoever opened it before it was pruned beyond what they saw sees it as it is now.
+    let before = journal.open(&key("a")).await.unwrap();
+    for n in 0..3 {
+        main.append(vec![message("x"), checkpoint(&format!("d{n}"))]).await.unwrap();
+    }
+    journal.prune(&key("a"), &Policy::new([Rule::LastN(1)])).await.unwrap();
+    let loaded = journal.load_opened(before.clone(), None).await.unwrap();
+    assert_eq!(loaded.state, main.state_after(usize::MAX));
+    assert_eq!(harness.journal_over(journal.store().clone()).recall(before, None).await.unwrap().state, loaded.state);
 
     let length = main.head.seq;
     journal.clear_session(&key("a")).await.unwrap();

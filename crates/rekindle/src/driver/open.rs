@@ -357,8 +357,6 @@ async fn run_id(
     let (engine, state) = (opening.engine, &restored.state);
     let reads = case == Case::NewTurn && !opening.has_input && opening.executor.reads_messages();
     let mut wanted = opening.resume.run.clone().filter(|_| case == Case::NewTurn);
-    // Whoever asked through the session was told if there is such a run; a fork may have asked twice.
-    let is_checked = wanted.is_none() && !own_run::is_forked(&restored.info);
     if wanted.is_none() && reads {
         let read = match unread {
             Some(_) => Vec::new(),
@@ -367,7 +365,7 @@ async fn run_id(
         wanted = own_run::of_turn(state, unread.unwrap_or(&read))?;
     }
     match wanted.or_else(|| own_run::next(state)) {
-        Some(wanted) if is_checked || !own_run::exists(engine, &restored.info, &wanted).await? => Ok(wanted),
+        Some(wanted) if !own_run::exists(engine, &restored.info, &wanted).await? => Ok(wanted),
         _ => Ok(RunId::generate(engine.journal().ids(), engine.journal().clock().now())),
     }
 }

@@ -126,11 +126,6 @@ pub(crate) fn is_kept(state: &State, run: &RunId) -> Result<bool> {
     Ok(queued.chain(inputs).any(|wanted| wanted == *run))
 }
 
-/// Whether a message may wait on more than one branch.
-pub(super) fn is_forked(info: &SessionInfo) -> bool {
-    info.branches.iter().filter(|branch| !branch.branch.is_inbox()).count() > 1
-}
-
 /// Whether a session has a run of that id, on whatever branch, as far as its history is stored.
 pub(crate) async fn exists(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<bool> {
     for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {

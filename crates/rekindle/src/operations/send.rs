@@ -1,7 +1,7 @@
 //! Messages for a session, whoever runs it, now or later.
 
 use rekindle_core::record::{InboxMessage, InboxMode};
-use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, SessionInfo, SessionKey};
+use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey};
 use serde::Serialize;
 
 use super::inbox::{self, Received};
@@ -143,7 +143,9 @@ async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
 
 /// What was sent under that id before.
 async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
-    inbox::newest(engine, session, |received| message_id(&received.record) == Some(id)).await
+    // The first counts, if there are several.
+    let all = inbox::behind(engine, session, Seq::ZERO).await?;
+    Ok(all.into_iter().find(|received| message_id(&received.record) == Some(id)))
 }
 
 /// The id of what was sent.

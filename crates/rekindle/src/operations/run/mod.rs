@@ -227,13 +227,16 @@ async fn not_begun(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<R
     let (session, state) = (&info.header.key, &restored.state);
     let unread = inbox::unread(engine, &restored).await?;
     let asks = |sent: &Received| send::run_of(sent).as_ref() == Some(run);
+    let mut is_over = false;
     let asked_at = match unread.iter().find(|sent| asks(sent)) {
         Some(message) => Some(message.at),
         None if is_run_kept(state, run)? => inbox::newest(engine, session, asks).await?.map(|message| message.at),
-        None if next_run(state).as_ref() == Some(run) => None,
+        None if next_run(state).as_ref() == Some(run) => {
+            is_over = state.status() == Status::Cancelled;
+            None
+        }
         None => return Err(unknown(run)),
     };
-    let is_over = asked_at.is_none() && state.status() == Status::Cancelled;
     Ok(RunProgress {
         session: session.clone(),
         run: run.clone(),
