@@ -31,6 +31,7 @@ pub async fn looking_again_sees_what_is_there(harness: &Harness) {
     let mut leaf = stem.fork("leaf", stem.head.seq.0).await.unwrap();
     assert_eq!(seen(&journal, &leaf).await, leaf.state_after(usize::MAX), "nothing of its own");
     leaf.append(vec![message("c")]).await.unwrap();
+    stem.append(vec![message("d")]).await.unwrap();
     for when in ["before", "pruned"] {
         for history in [&main, &stem, &leaf] {
             assert_eq!(seen(&journal, history).await, history.state_after(usize::MAX), "{when}: {}", history.branch);
