@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use super::Journal;
 use super::load::{CheckpointInfo, Restored, Stretch, lineage, position_or_end};
+use super::prune::own_stretch;
 use crate::codec::Place;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, CheckpointId, SessionKey};
@@ -103,9 +104,7 @@ impl Journal {
         let is_it = |found: &CheckpointInfo| found.checkpoint.id == *id;
         if !marks.removed.contains(id) {
             for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
-                let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
-                let stretch =
-                    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq };
+                let stretch = own_stretch(branch);
                 let there = |here: &[CheckpointInfo]| here.iter().any(is_it);
                 let found = self.some_checkpoints_of(session, &stretch, OnDamage::PassOver, MAX_FRAMES, &there).await?;
                 if let Some(mut found) = found.into_iter().find(is_it) {

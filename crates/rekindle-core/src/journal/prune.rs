@@ -366,7 +366,7 @@ fn fence_of(own: Option<&Lease>, branch: &BranchId) -> Option<Epoch> {
     own.filter(|lease| lease.branch == *branch).map(|lease| lease.info.epoch)
 }
 
-fn own_stretch(branch: &BranchInfo) -> Stretch {
+pub(super) fn own_stretch(branch: &BranchInfo) -> Stretch {
     let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
     Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq }
 }

@@ -1,7 +1,8 @@
 //! The SQLite store: one database file, the embedded default.
 //!
 //! One thread writes and commits in groups, a few threads read; async callers hand them work and
-//! wait, but for opening a session, which is done at once. Several processes may use the same file: the write lock of SQLite orders them.
+//! wait, but for opening a session, which is done at once. Several processes may use the same file: the
+//! write lock of SQLite orders them.
 
 mod append;
 mod at_hand;
