@@ -63,6 +63,8 @@ pub enum ErrorKind {
         owner: OwnerId,
         /// On which branch.
         branch: BranchId,
+        /// The epoch of the lease: with the owner it names exactly this holder.
+        epoch: Epoch,
         /// Until when, by the store's clock.
         until: Timestamp,
     },

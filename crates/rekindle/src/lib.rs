@@ -53,8 +53,9 @@ pub mod worker;
 
 pub use async_trait::async_trait;
 pub use driver::{
-    Attempt, Budget, Budgets, Driver, Effect, End, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait, Performed,
-    PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried, WaitPurpose,
+    Attempt, Budget, Budgets, Driver, Effect, End, Evicted, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait,
+    Performed, PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried,
+    WaitPurpose,
 };
 pub use engine::Engine;
 pub use event::{Event, Events, LiveEvent, LiveKind};

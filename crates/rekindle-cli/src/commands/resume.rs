@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use rekindle::operations::{self, At, EffectView, Shown};
 use rekindle::record::EffectKind;
-use rekindle::{BranchId, Engine, Error, ErrorKind, ResumeOptions, RunHandle, Session, SessionKey};
+use rekindle::{BranchId, Engine, Error, ResumeOptions, RunHandle, SessionKey};
 use rekindle_definitions::Built;
 
 use crate::app::{Access, App};
@@ -46,10 +46,10 @@ pub struct Arguments {
     /// If history is damaged, goes on from the nearest checkpoint that is whole
     #[arg(long)]
     fallback: bool,
-    /// Takes the session over from an owner that is known to be dead
+    /// Evict the process that runs the session, dead or alive. A dead one of this machine needs no flag
     #[arg(long)]
     take_over: bool,
-    /// Waits so long for another owner to end, e.g. 30s
+    /// Wait this long for the process that runs the session to end, e.g. 30s
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
@@ -68,7 +68,9 @@ impl Arguments {
         let session = engine.open_session(key.id.as_str()).await?;
         let shown = operations::show(&engine, &key).await?;
         let left = run::Calls::left_in(&engine, &key).await;
-        let handle = self.start(app, &built, &session, options).await?;
+        let started = built.resume(&session, options).await;
+        let handle = started.map_err(|error| next::explained(app, error))?;
+        tell_evicted(app, &handle);
         told(app, &shown);
         let watched = run::follow(app, handle, left, self.build.events).await;
         built.shutdown().await;
@@ -89,27 +91,6 @@ impl Arguments {
             return Err(Error::not_found(message).on(key).hint(hint).into());
         }
         run::built(app, run::load(&remembered.file)?, &remembered, &self.build).await
-    }
-
-    /// Starts it. The sessions of a process of this machine that has ended are taken over at once.
-    async fn start(
-        &self,
-        app: &App,
-        built: &Built,
-        session: &Session,
-        options: ResumeOptions,
-    ) -> Result<RunHandle, Failure> {
-        let started = match (built.resume(session, options.clone()).await, self.wait) {
-            (Err(error), _) if owner::has_died(&error) => {
-                app.ui.remark(format!("{}its process has died; taking over{}", style::DIM, style::RESET));
-                built.resume(session, options.take_over()).await
-            }
-            (Err(error), Some(patience)) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => {
-                built.resume(session, options.patience(patience)).await
-            }
-            (started, _) => started,
-        };
-        started.map_err(|error| next::explained(app, error).into())
     }
 
     async fn options(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<ResumeOptions, Failure> {
@@ -133,7 +114,23 @@ impl Arguments {
         if self.take_over {
             options = options.take_over();
         }
+        if let Some(patience) = self.wait {
+            options = options.patience(patience);
+        }
         Ok(options)
+    }
+}
+
+/// Says whose lease was ended for this run.
+pub fn tell_evicted(app: &App, handle: &RunHandle) {
+    let (dim, reset) = (style::DIM, style::RESET);
+    match handle.evicted() {
+        Some(evicted) if evicted.dead => app.ui.remark(format!("{dim}its process has died; taking over{reset}")),
+        Some(evicted) => {
+            let owner = owner::named(evicted.owner.as_str());
+            app.ui.remark(format!("evicted {owner}: whatever it still does, it can record nothing more"));
+        }
+        None => {}
     }
 }
 

@@ -89,7 +89,7 @@ pub fn explained(app: &App, error: Error) -> Error {
         ErrorKind::AlreadyRunning { .. } if owner::has_died(&error) => {
             format!("its process has died; go on with: {resume}")
         }
-        ErrorKind::AlreadyRunning { owner, branch, until } => {
+        ErrorKind::AlreadyRunning { owner, branch, until, .. } => {
             let hint = format!("pause it with: {}; or wait for it: {resume} --wait 30s", line(app, ["pause", id]));
             let (owner, until) = (owner::named(owner.as_str()), time::short(*until));
             let message = format!("{owner} runs it: the lease of branch `{branch}` is held until {until} UTC");

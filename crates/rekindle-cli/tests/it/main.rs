@@ -17,6 +17,7 @@ mod past;
 mod processes;
 mod provider;
 mod pty;
+mod races;
 mod remote;
 mod resume_cases;
 mod review;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Extra, is_default};
-use crate::id::RunId;
+use crate::id::{OwnerId, RunId};
 use crate::position::Hash;
 
 /// When the commits of a run are on disk.
@@ -38,6 +38,9 @@ pub struct RunStarted {
     /// What is weaker than usual in this run, e.g. `pending_writes=false`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weakened: Vec<String>,
+    /// The owner whose lease was ended so that this run could begin: it was dead, or was evicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<OwnerId>,
     /// Fields this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
@@ -115,6 +118,7 @@ impl RunStarted {
             fingerprint: None,
             durability: Durability::default(),
             weakened: Vec::new(),
+            evicted: None,
             extra: Extra::new(),
         }
     }

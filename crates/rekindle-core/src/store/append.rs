@@ -133,8 +133,12 @@ pub fn fenced(held: Epoch, info: &BranchInfo) -> Error {
 
 /// The error of a request for what another owner holds.
 pub fn already_running(branch: &BranchId, lease: &LeaseInfo) -> Error {
-    let kind =
-        ErrorKind::AlreadyRunning { owner: lease.owner.clone(), branch: branch.clone(), until: lease.expires_at };
+    let kind = ErrorKind::AlreadyRunning {
+        owner: lease.owner.clone(),
+        branch: branch.clone(),
+        epoch: lease.epoch,
+        until: lease.expires_at,
+    };
     Error::new(kind, format!("{} holds the lease of branch `{branch}` until {}", lease.owner, lease.expires_at))
 }
 

@@ -28,11 +28,13 @@ pub enum LeaseAction {
         /// For how long from now.
         ttl: Duration,
     },
-    /// Cease to be the owner. May be repeated.
+    /// End the lease of exactly this owner and epoch. May be repeated. An owner gives its own lease
+    /// back so; a process that has seen an owner dead ends that owner's lease so before it acquires
+    /// its own. A holder that came later is not affected: the request is `Fenced`.
     Release {
-        /// Who held it.
+        /// The holder.
         owner: OwnerId,
-        /// The epoch held.
+        /// The epoch it holds.
         epoch: Epoch,
     },
 }
@@ -91,7 +93,7 @@ impl LeaseRequest {
                 None => return Err(error(fenced(*epoch, branch))),
             },
             LeaseAction::Release { owner, epoch } => match &branch.lease {
-                Some(lease) if lease.epoch == *epoch => {
+                Some(lease) if lease.epoch == *epoch && lease.owner == *owner => {
                     LeaseInfo { expires_at: now.min(lease.expires_at), ..lease.clone() }
                 }
                 // Released before, and nobody was owner since: the reply was lost.

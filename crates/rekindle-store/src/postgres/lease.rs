@@ -21,7 +21,7 @@ pub(super) async fn lease(scope: &Scope<'_>, request: &LeaseRequest) -> Outcome<
             acquire(scope, request, owner, *ttl, *whole_session).await?
         }
         LeaseAction::Renew { epoch, ttl } => renew(scope, request, *epoch, *ttl).await?,
-        LeaseAction::Release { epoch, .. } => release(scope, request, *epoch).await?,
+        LeaseAction::Release { owner, epoch } => release(scope, request, owner, *epoch).await?,
     };
     match at_once {
         Some(lease) => Ok(lease),
@@ -131,26 +131,28 @@ async fn renew(scope: &Scope<'_>, request: &LeaseRequest, epoch: Epoch, ttl: Dur
     row.map(|row| granted(request, &row)).transpose()
 }
 
-/// Gives the lease back in one statement, if it is still there.
-async fn release(scope: &Scope<'_>, request: &LeaseRequest, epoch: Epoch) -> Outcome<Option<Lease>> {
+/// Ends the lease in one statement, if exactly this owner and epoch hold it.
+async fn release(scope: &Scope<'_>, request: &LeaseRequest, owner: &OwnerId, epoch: Epoch) -> Outcome<Option<Lease>> {
     let (schema, now) = (scope.schema, now(5));
     let sql = format!(
         "WITH held AS MATERIALIZED (
              SELECT b.id, b.lease_owner, b.lease_epoch, b.lease_expires
              FROM {schema}.sessions s JOIN {schema}.branches b ON b.session = s.id
-             WHERE s.namespace = $1 AND s.session = $2 AND b.name = $3 AND b.lease_epoch = $4 FOR UPDATE OF b)
+             WHERE s.namespace = $1 AND s.session = $2 AND b.name = $3 AND b.lease_epoch = $4
+                 AND b.lease_owner = $6 FOR UPDATE OF b)
          UPDATE {schema}.branches b SET lease_owner = NULL, lease_epoch = NULL, lease_expires = NULL
          FROM held WHERE b.id = held.id
          RETURNING held.lease_owner, held.lease_epoch, least(held.lease_expires, {now}), b.head, b.head_hash"
     );
-    let epoch = signed(epoch.0);
+    let (epoch, owner) = (signed(epoch.0), owner.as_str());
     let names = names(request);
-    let values: [Value<'_>; 5] = [
+    let values: [Value<'_>; 6] = [
         (&names[0], Type::TEXT),
         (&names[1], Type::TEXT),
         (&names[2], Type::TEXT),
         (&epoch, Type::INT8),
         (&scope.now, Type::INT8),
+        (&owner, Type::TEXT),
     ];
     let row = scope.connection.query_opt(&sql, &values).await?;
     row.map(|row| granted(request, &row)).transpose()

@@ -131,6 +131,47 @@ pub async fn only_one_of_many_acquires(harness: &Harness) {
     assert_eq!(owners, 1);
 }
 
+/// A lease ends only for the owner and epoch that are named: of many who saw the same owner dead, one
+/// becomes the next owner, and none of the others ends that one's lease.
+pub async fn only_the_owner_that_was_seen_is_evicted(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let store = journal.store();
+    let dead = store.acquire(&key("a"), &BranchId::main(), &owner("dead"), TTL).await.unwrap();
+    let evict = |owner: &str, epoch| {
+        let action = LeaseAction::Release { owner: self::owner(owner), epoch };
+        LeaseRequest { session: key("a"), branch: BranchId::main(), action }
+    };
+    let imposter = store.lease(&evict("another", dead.info.epoch)).await.unwrap_err();
+    assert!(matches!(imposter.kind(), ErrorKind::Fenced { .. }), "{imposter:?}");
+    let refused = store.acquire(&key("a"), &BranchId::main(), &owner("one"), TTL).await.unwrap_err();
+    let ErrorKind::AlreadyRunning { owner: holder, epoch, .. } = refused.kind() else { panic!("{refused:?}") };
+    assert_eq!((holder, *epoch), (&owner("dead"), dead.info.epoch));
+    // Everybody saw the same owner, and ends its lease before asking for one.
+    let tasks: Vec<_> = (0..6)
+        .map(|n| {
+            let (store, request): (Arc<dyn Store>, _) = (store.clone(), evict("dead", dead.info.epoch));
+            tokio::spawn(async move {
+                match store.lease(&request).await {
+                    Err(error) => assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{error:?}"),
+                    Ok(ended) => assert_eq!(ended.info.epoch, dead.info.epoch),
+                }
+                store.acquire(&key("a"), &BranchId::main(), &owner(&format!("o{n}")), TTL).await
+            })
+        })
+        .collect();
+    let mut granted = Vec::new();
+    for task in tasks {
+        match task.await.unwrap() {
+            Ok(lease) => granted.push(lease),
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::AlreadyRunning { .. }), "{error:?}"),
+        }
+    }
+    let [winner] = granted.as_slice() else { panic!("{granted:?}") };
+    store.renew(winner, TTL).await.expect("the new owner is not evicted by those who saw the old one");
+    assert!(matches!(store.renew(&dead, TTL).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+}
+
 /// An append renews its lease when it says so, and a renewal does too.
 pub async fn appends_renew_the_lease(harness: &Harness) {
     let journal = harness.journal().await;

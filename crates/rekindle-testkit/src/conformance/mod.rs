@@ -63,6 +63,7 @@ macro_rules! conformance {
                     unleased_append_respects_a_lease
                     a_lease_covers_the_session_unless_told_otherwise
                     only_one_of_many_acquires
+                    only_the_owner_that_was_seen_is_evicted
                     appends_renew_the_lease
                     interrupted_is_derived_from_the_lease
                     the_inbox_needs_no_lease

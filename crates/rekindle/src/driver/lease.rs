@@ -4,9 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rekindle_core::{BranchId, ErrorKind, Lease, Result, StoreExt as _};
+use rekindle_core::{BranchId, ErrorKind, Lease, OwnerId, Result, StoreExt as _};
 
 use super::{Driver, Shared};
+
+/// An owner whose lease was ended so that a run could begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// The owner.
+    pub owner: OwnerId,
+    /// Its process was known to be dead; otherwise it may be alive, and is fenced out.
+    pub dead: bool,
+}
 
 /// Until when this process may believe that it is the owner, by its own monotonic clock. Always
 /// earlier than what the store believes: counted from before the request that renewed it.

@@ -41,6 +41,7 @@ pub use drift::Fingerprint;
 pub use effect::{Attempt, Effect, Performed, Recorded, Tried};
 pub use frequency::{Frequency, Smart};
 pub use inbox::Inbox;
+pub use lease::Evicted;
 pub use options::{OnWait, PersistFailure, ResumeOptions, RunOptions};
 pub use run::{End, RunHandle, RunReport};
 pub use waits::WaitPurpose;
@@ -87,6 +88,7 @@ pub(crate) struct Shared {
     run: RunId,
     /// The runs this one continues, directly.
     continues: Option<RunId>,
+    evicted: Option<Evicted>,
     options: RunOptions,
     deadline: Deadline,
     control: Control,

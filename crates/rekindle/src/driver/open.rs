@@ -10,8 +10,8 @@ use rekindle_core::record::{
     RunStarted, StaleAccepted,
 };
 use rekindle_core::{
-    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, OwnerId, Position, Record, Restored,
-    Result, RunId, Seq, SessionKey, State, StoreExt as _, Target,
+    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest, OwnerId,
+    Position, Record, Restored, Result, RunId, Seq, SessionKey, State, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::control::Control;
 use super::inbox::{INPUTS, Received, has_message, inputs_begun, read_behind};
-use super::lease::{Deadline, keep, release};
+use super::lease::{Deadline, Evicted, keep, release};
 use super::looked::Looked;
 use super::validate::{Case, Situation, validate};
 use super::{
@@ -73,6 +73,8 @@ struct Claim {
     lease: Lease,
     /// When it was asked for.
     asked: Instant,
+    /// The owner whose lease was ended for it.
+    evicted: Option<Evicted>,
     /// Up to where the inbox is none of this branch's business.
     inbox_skipped: Seq,
     /// Whether the branch was made for this run.
@@ -115,9 +117,9 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     };
     let owner = engine.new_owner()?;
     let held = if forks { &info.current } else { &branch.branch };
-    let (lease, asked) = acquire(opening, held, &owner).await?;
+    let Acquired { lease, asked, evicted } = acquire(opening, held, &owner).await?;
     let looked = looked.filter(|looked| looked.is_current(&lease));
-    let claim = Claim { lease, asked, inbox_skipped, forked: false, stale, looked };
+    let claim = Claim { lease, asked, evicted, inbox_skipped, forked: false, stale, looked };
     // The branch may have gone on while somebody else's lease was waited for.
     let went_on = exact && !forks && claim.lease.head.seq != start.seq;
     if forks || went_on { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
@@ -142,35 +144,49 @@ async fn check_before(opening: &Opening<'_>, start: &Position, branch: &BranchIn
         false => journal.load(opening.session, Some(start)).await?,
     };
     let stale = check_seen(opening, &branch.branch, branch.head).await?;
-    let (_, records, ..) = prepare(opening, &restored, restored.state.inbox_taken(), None).await?;
+    let (_, records, ..) = prepare(opening, &restored, restored.state.inbox_taken(), None, None).await?;
     let limits = journal.codec().limits();
     records.iter().try_for_each(|record| limits::check(record, limits))?;
     Ok(stale)
 }
 
-async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> Result<(Lease, Instant)> {
+/// A lease just acquired, when it was asked for, and the owner whose lease was ended for it.
+struct Acquired {
+    lease: Lease,
+    asked: Instant,
+    evicted: Option<Evicted>,
+}
+
+/// Acquires the lease, after ending that of an owner that is dead or that the caller evicts. Only
+/// the holder that was seen is ended: one that came meanwhile is alive, and refuses.
+async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> Result<Acquired> {
     let Opening { engine, session, resume, .. } = opening;
     let store = engine.journal().store();
     let started = Instant::now();
+    let mut evicted: Option<Evicted> = None;
     loop {
         let asked = Instant::now();
         let error = match store.acquire(session, branch, owner, engine.lease()).await {
-            Ok(lease) => return Ok((lease, asked)),
+            Ok(lease) => return Ok(Acquired { lease, asked, evicted }),
             Err(error) => error,
         };
-        match error.kind() {
-            ErrorKind::AlreadyRunning { owner: dead, branch: theirs, .. }
-                if resume.take_over || (!resume.patience.is_zero() && engine.has_died(dead)) =>
-            {
-                // A store lets the same owner in again, with a new epoch that fences out the old.
-                let fenced = store.acquire(session, theirs, dead, engine.lease()).await?;
-                release(engine, &fenced).await;
+        let ErrorKind::AlreadyRunning { owner: holder, branch: held, epoch, .. } = error.kind() else {
+            return Err(error);
+        };
+        let dead = engine.has_died(holder);
+        // An explicit take-over is for the first owner that is met, not for whoever follows it.
+        if dead || (resume.take_over && evicted.is_none()) {
+            let action = LeaseAction::Release { owner: holder.clone(), epoch: *epoch };
+            let request = LeaseRequest { session: (*session).clone(), branch: held.clone(), action };
+            match store.lease(&request).await {
+                Ok(_) => evicted = Some(Evicted { owner: holder.clone(), dead }),
+                Err(moved) if matches!(moved.kind(), ErrorKind::Fenced { .. }) => {}
+                Err(error) => return Err(error),
             }
-            ErrorKind::AlreadyRunning { .. } if started.elapsed() < resume.patience => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            ErrorKind::AlreadyRunning { .. } => return Err(owned(error, engine)),
-            _ => return Err(error),
+        } else if started.elapsed() < resume.patience {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        } else {
+            return Err(owned(error, engine));
         }
     }
 }
@@ -179,8 +195,8 @@ async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> R
 fn owned(error: Error, engine: &Engine) -> Error {
     let seconds = engine.lease().as_secs_f32();
     error.hint(format!(
-        "if that process is dead, resume with `take_over()`, or wait with `patience(…)`: its lease ends at most \
-         {seconds:.0} s after it last renewed it; if it is alive, pause or cancel its run"
+        "wait with `patience(…)`: the lease of a dead process ends at most {seconds:.0} s after it was last renewed; \
+         if the process is alive, pause or cancel its run; `take_over()` evicts it, dead or alive"
     ))
 }
 
@@ -189,14 +205,14 @@ impl Claim {
     /// for the new branch.
     async fn move_to_fork(self, engine: &Engine, position: &Position) -> Result<Self> {
         let journal = engine.journal();
-        let (old, stale) = (self.lease, self.stale);
+        let (old, evicted, stale) = (self.lease, self.evicted, self.stale);
         let moved = async {
             let branch = BranchId::generate(journal.ids(), journal.clock().now());
             journal.fork(&old.session, position, branch.clone()).await?;
             let inbox_skipped = journal.open(&old.session).await?.branch(&BranchId::inbox())?.head.seq;
             let asked = Instant::now();
             let lease = journal.store().acquire(&old.session, &branch, &old.info.owner, engine.lease()).await?;
-            Ok(Self { lease, asked, inbox_skipped, forked: true, stale, looked: None })
+            Ok(Self { lease, asked, evicted, inbox_skipped, forked: true, stale, looked: None })
         };
         let moved = moved.await;
         release(engine, &old).await;
@@ -303,7 +319,8 @@ async fn prepare_claimed(
         false => check_seen(opening, &claim.lease.branch, claim.lease.head).await?,
     };
     let taken = restored.state.inbox_taken().max(claim.inbox_skipped);
-    let (case, mut records, started, ledger) = prepare(opening, restored, taken, unread).await?;
+    let (case, mut records, started, ledger) =
+        prepare(opening, restored, taken, claim.evicted.as_ref(), unread).await?;
     records.splice(0..0, stale);
     Ok((case, records, started, ledger))
 }
@@ -313,6 +330,7 @@ async fn prepare(
     opening: &Opening<'_>,
     restored: &Restored,
     inbox_taken: Seq,
+    evicted: Option<&Evicted>,
     unread: Option<&[Received]>,
 ) -> Result<Prepared> {
     let Opening { engine, executor, options, resume, .. } = opening;
@@ -329,6 +347,7 @@ async fn prepare(
         fingerprint: Some(fingerprint.hash()),
         durability: options.durability,
         weakened: options.weakened(),
+        evicted: evicted.map(|evicted| evicted.owner.clone()),
         ..RunStarted::new(run, executor.kind()).continuing(continues)
     };
     if case == Case::NewTurn {
@@ -516,7 +535,7 @@ fn raise(opening: &Opening<'_>, ledger: &mut Ledger) -> Result<Vec<Record>> {
 }
 
 fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &RunStarted, ledger: Ledger) -> Driver {
-    let Claim { lease, asked, inbox_skipped, .. } = claim;
+    let Claim { lease, asked, evicted, inbox_skipped, .. } = claim;
     let engine = opening.engine;
     let target = Target::new(lease.session.clone(), lease.branch.clone(), lease.head)
         .with_fence(lease.info.epoch)
@@ -551,6 +570,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         incarnation: restored.info.header.incarnation,
         run: started.run.clone(),
         continues: started.continues.clone(),
+        evicted,
         options: opening.options.clone(),
         deadline: Deadline::new(asked, engine.lease()),
         control: Control::default(),

@@ -265,8 +265,11 @@ impl ResumeOptions {
         self
     }
 
-    /// Takes the session over from an owner that is known to be dead, without waiting for its
-    /// lease to expire. If it is not dead, it is fenced out: it can write nothing any more.
+    /// Evicts the owner of the session, dead or alive, without waiting for its lease to expire: it
+    /// can write nothing any more. Only the owner met first is evicted; if another one was quicker,
+    /// it is `AlreadyRunning`. [`RunHandle::evicted`](crate::RunHandle::evicted) names it, and so does
+    /// the run's first record. An owner that the engine knows to be dead
+    /// ([`Engine::with_dead_owners`](crate::Engine::with_dead_owners)) needs no take-over.
     #[must_use]
     pub fn take_over(mut self) -> Self {
         self.take_over = true;

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::open::{Keeper, Opened};
 use super::validate::Case;
 use super::{
-    Driver, NewCheckpoint, Opening, ResumeOptions, RunOptions, STOPPING, Spent, Stop, lease, open, register, shortened,
+    Driver, Evicted, NewCheckpoint, Opening, ResumeOptions, RunOptions, STOPPING, Spent, Stop, lease, open, register,
+    shortened,
 };
 use crate::engine::Engine;
 use crate::event::{Events, LiveKind};
@@ -107,6 +108,11 @@ impl RunHandle {
     /// The run.
     pub fn run(&self) -> &RunId {
         self.driver.run()
+    }
+
+    /// The owner whose lease was ended so that this run could begin, if there was one.
+    pub fn evicted(&self) -> Option<&Evicted> {
+        self.driver.shared.evicted.as_ref()
     }
 
     /// The next thing the run does; nothing once it has ended.

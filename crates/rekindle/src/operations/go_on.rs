@@ -155,7 +155,12 @@ async fn check_unowned(engine: &Engine, session: &SessionKey) -> Result<()> {
         let info = engine.journal().open(session).await?;
         let Some(owner) = show::owner(&info) else { return Ok(()) };
         if info.branch(&owner.branch)?.status == Status::Running || asked.elapsed() > PATIENCE {
-            let kind = ErrorKind::AlreadyRunning { owner: owner.owner, branch: owner.branch, until: owner.until };
+            let kind = ErrorKind::AlreadyRunning {
+                owner: owner.owner,
+                branch: owner.branch,
+                epoch: owner.epoch,
+                until: owner.until,
+            };
             return Err(Error::new(kind, "somebody runs the session").hint("pause or cancel its run first"));
         }
         tokio::time::sleep(engine.poll()).await;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rekindle_core::record::{EffectKind, InDoubtPolicy, RunOutcome, WaitDecision, WaitOpened};
 use rekindle_core::{
-    BranchId, BranchInfo, CheckpointInfo, Damage, EffectId, EffectState, ErrorKind, Hash, Json, Marks, OwnerId, Record,
-    Restored, Result, RunId, RunInfo, SessionHeader, SessionInfo, SessionKey, SessionQuery, State, Status,
+    BranchId, BranchInfo, CheckpointInfo, Damage, EffectId, EffectState, Epoch, ErrorKind, Hash, Json, Marks, OwnerId,
+    Record, Restored, Result, RunId, RunInfo, SessionHeader, SessionInfo, SessionKey, SessionQuery, State, Status,
     StoreExt as _, Timestamp, WaitState,
 };
 use serde::Serialize;
@@ -68,6 +68,8 @@ pub struct Owner {
     pub owner: OwnerId,
     /// On which branch.
     pub branch: BranchId,
+    /// The epoch of its lease.
+    pub epoch: Epoch,
     /// Until when, unless it is renewed.
     pub until: Timestamp,
 }
@@ -257,6 +259,7 @@ pub(super) fn owner(info: &SessionInfo) -> Option<Owner> {
     info.live_lease().map(|(branch, lease)| Owner {
         owner: lease.owner.clone(),
         branch: branch.branch.clone(),
+        epoch: lease.epoch,
         until: lease.expires_at,
     })
 }

@@ -7,7 +7,6 @@ use rekindle::{BranchId, Error, Message, ResumeOptions, SessionHeader, Status};
 use super::agent;
 use crate::app::{Access, App};
 use crate::failure::Outcome;
-use crate::owner;
 use crate::run;
 
 /// The session of the demo.
@@ -33,10 +32,7 @@ pub async fn run(app: &App, dir: &Path, branch: Option<&str>) -> Outcome {
     };
     let left = run::Calls::left_in(&engine, session.key()).await;
     let messages: Vec<_> = message.into_iter().collect();
-    let handle = match agent.run_with(messages.clone(), &session, options.clone()).await {
-        Err(error) if owner::has_died(&error) => agent.run_with(messages, &session, options.take_over()).await?,
-        started => started?,
-    };
+    let handle = agent.run_with(messages, &session, options).await?;
     let watched = run::follow(app, handle, left, false).await?;
     if watched.report.outcome == rekindle::RunOutcome::Failed {
         return Err(Error::new(rekindle::ErrorKind::StepFailed, watched.report.reason.clone()).into());
