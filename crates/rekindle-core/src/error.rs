@@ -50,6 +50,11 @@ pub enum ErrorKind {
         /// The head the branch has.
         actual: Seq,
     },
+    /// Another branch of the session is not as the caller saw it: a condition of the append fails.
+    Overtaken {
+        /// The other branch.
+        branch: BranchId,
+    },
     /// The caller's lease is not the current one: it expired, was released or was taken over.
     Fenced {
         /// The epoch the caller holds.
@@ -206,6 +211,8 @@ catalog! {
         "the model gave no answer", "resume later; nothing that was answered is asked again";
     ErrorKind::StepFailed => "RK0025", "StepFailed", Never,
         "a step failed for good", "mend what the message names, then resume, or send a new message";
+    ErrorKind::Overtaken { .. } => "RK0026", "Overtaken", Never,
+        "another branch of the session moved since the caller looked at it", "look at the session again and decide again";
 }
 
 /// An error with its context. Small on the stack; everything else is behind one box.

@@ -13,7 +13,7 @@ use crate::json::Json;
 use crate::position::{Epoch, Hash, Head, Position, Seq};
 use crate::record::{SessionDescribed, is_default};
 use crate::status::Status;
-use crate::time::Timestamp;
+use crate::time::{BootTime, Moment, Timestamp};
 
 /// The most sessions one page of a list may hold.
 pub const MAX_PAGE: usize = 1_000;
@@ -100,6 +100,25 @@ pub struct LeaseInfo {
     pub epoch: Epoch,
     /// By the store's clock.
     pub expires_at: Timestamp,
+    /// The same by the clock that the processes of one machine share, where the store has only those:
+    /// it counts instead of `expires_at`, so that setting the wall clock ends no lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootTime>,
+}
+
+impl LeaseInfo {
+    /// The lease as seen at `now`: with the time at which the wall clock, as it is set now, will show
+    /// that it is over.
+    pub fn seen_at(&mut self, now: Moment) {
+        if let Some(expires_at) = self.boot.and_then(|boot| now.wall_at(boot)) {
+            self.expires_at = expires_at;
+        }
+    }
+
+    /// Binds the lease to the boot clock, when it is granted or renewed.
+    pub fn bind(&mut self, now: Moment) {
+        self.boot = now.boot_at(self.expires_at);
+    }
 }
 
 /// One line of history.
@@ -112,6 +131,9 @@ pub struct BranchInfo {
     pub parent: Option<Position>,
     /// Its end. A new fork's head is the position it was forked from.
     pub head: Head,
+    /// The last record of the last frame appended to it that is about a wait; zero if there is none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_wait: Seq,
     /// Up to where its history was compacted; everything needed from before stands in its base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Head>,

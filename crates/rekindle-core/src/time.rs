@@ -73,6 +73,57 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;
+
+    /// The time since the machine was started, where that can be told. All processes of the machine
+    /// share it, and setting the wall clock does not change it.
+    fn since_boot(&self) -> Option<BootTime> {
+        None
+    }
+}
+
+/// A point in time by the clock that started with the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootTime {
+    /// Tells one start of one machine from every other.
+    pub boot: u64,
+    /// Microseconds since then.
+    pub micros: u64,
+}
+
+/// A point in time by both clocks of a store on one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// By the wall clock.
+    pub wall: Timestamp,
+    /// Since the machine was started.
+    pub boot: Option<BootTime>,
+}
+
+impl Moment {
+    /// What `clock` shows.
+    pub fn of(clock: &dyn Clock) -> Self {
+        Self { wall: clock.now(), boot: clock.since_boot() }
+    }
+
+    /// The boot time at which the wall clock will show `time`, unless it is set meanwhile.
+    pub fn boot_at(&self, time: Timestamp) -> Option<BootTime> {
+        let micros = |boot: BootTime| boot.micros.saturating_add(time.0).saturating_sub(self.wall.0);
+        self.boot.map(|boot| BootTime { micros: micros(boot), ..boot })
+    }
+
+    /// What the wall clock will show at a boot time, unless it is set meanwhile; nothing if that was
+    /// measured by another clock.
+    pub fn wall_at(&self, time: BootTime) -> Option<Timestamp> {
+        let now = self.boot.filter(|now| now.boot == time.boot)?;
+        let wall = self.wall.0.saturating_add(time.micros).saturating_sub(now.micros);
+        Some(Timestamp(wall).min(Timestamp::MAX))
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(wall: Timestamp) -> Self {
+        Self { wall, boot: None }
+    }
 }
 
 #[cfg(test)]

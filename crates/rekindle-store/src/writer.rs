@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rekindle_core::record::Durability;
-use rekindle_core::{Append, Error, ErrorKind, Head, Journal, Record, Result, Retry, Seq, Target};
+use rekindle_core::{Append, Condition, Error, ErrorKind, Head, Journal, Record, Result, Retry, Seq, Target};
 use tokio::sync::{Notify, watch};
 
 /// How a writer behaves.
@@ -115,6 +115,34 @@ impl BranchWriter {
         }
         self.shared.check()?;
         Ok(head)
+    }
+
+    /// Commits a batch that depends on another branch of the session: on disk when it returns, in every
+    /// mode. `Overtaken` if the condition does not hold: then nothing was committed, and the writer goes
+    /// on as before.
+    pub async fn commit_if(&mut self, records: &[Record], condition: Condition) -> Result<Head> {
+        let before = self.flush().await?;
+        let append = {
+            let mut queue = self.shared.queue();
+            let append = self.shared.journal.prepare(&queue.target, records)?;
+            let append = Append { condition: Some(condition), ..append };
+            queue.target.expected = append.head();
+            queue.bytes += append.frames.iter().map(|frame| frame.stored_len()).sum::<usize>();
+            // Not wanted yet, so that nothing but this writes it. If this is cancelled it is still there:
+            // the next flush repeats it, which the store recognises.
+            queue.waiting.push_back(append.clone());
+            append
+        };
+        match self.shared.append_with_retries(&append).await {
+            Ok(()) => self.shared.written(1, append.head()),
+            Err(error) if matches!(error.kind(), ErrorKind::Overtaken { .. }) => {
+                self.shared.withdraw(before);
+                return Err(error);
+            }
+            Err(error) => self.shared.fail(error),
+        }
+        self.shared.check()?;
+        Ok(append.head())
     }
 
     /// The barrier: returns once everything committed so far is on disk.
@@ -307,13 +335,25 @@ impl Shared {
                 self.fail(error);
                 return;
             }
-            let mut queue = self.queue();
-            let written = queue.waiting.drain(..batches).flat_map(|append| append.frames);
-            let bytes: usize = written.map(|frame| frame.stored_len()).sum();
-            queue.bytes -= bytes;
-            drop(queue);
-            self.durable.send_modify(|progress| progress.head = append.head());
+            self.written(batches, append.head());
         }
+    }
+
+    /// The first so many batches are on disk, up to `head`.
+    fn written(&self, batches: usize, head: Head) {
+        let mut queue = self.queue();
+        let written = queue.waiting.drain(..batches).flat_map(|append| append.frames);
+        let bytes: usize = written.map(|frame| frame.stored_len()).sum();
+        queue.bytes -= bytes;
+        drop(queue);
+        self.durable.send_modify(|progress| progress.head = head);
+    }
+
+    /// Takes the only batch of the queue back: it was refused, and the branch ends at `head`.
+    fn withdraw(&self, head: Head) {
+        let mut queue = self.queue();
+        queue.waiting.clear();
+        (queue.bytes, queue.target.expected) = (0, head);
     }
 
     /// The next append, and how many batches it holds.

@@ -26,7 +26,7 @@ use crate::position::{Epoch, Head, Position, Seq};
 use crate::record::{Record, SessionDescribed};
 use crate::session::{BranchInfo, Damage, DamageKind, SessionHeader, SessionInfo, SessionPage, SessionQuery};
 use crate::status::Status;
-use crate::store::{Append, Appended, Fork, NewSession, Removal, Removed, Store};
+use crate::store::{Append, Appended, Condition, Fork, NewSession, Removal, Removed, Store};
 use crate::time::Clock;
 
 /// How often an unleased append to the inbox is tried again when others append too.
@@ -201,10 +201,17 @@ impl Journal {
         self.append_to_inbox(session, append).await.map_err(|error| error.during("send"))
     }
 
-    /// The same, right behind what stands in the inbox of `info`; `Conflict` if there is more by now.
-    pub async fn send_behind(&self, info: &SessionInfo, records: &[Record]) -> Result<Position> {
+    /// The same, right behind what stands in the inbox of `info`: `Conflict` if there is more by now,
+    /// `Overtaken` if the condition does not hold.
+    pub async fn send_behind(
+        &self,
+        info: &SessionInfo,
+        records: &[Record],
+        condition: Option<Condition>,
+    ) -> Result<Position> {
         let context = |error: Error| error.during("send");
         let append = inbox_target(info).and_then(|target| self.prepare(&target, records)).map_err(context)?;
+        let append = Append { condition, ..append };
         let appended = self.store.append(&append).await.map_err(context)?;
         Ok(Position::new(BranchId::inbox(), appended.head.seq))
     }

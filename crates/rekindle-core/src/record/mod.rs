@@ -34,7 +34,7 @@ pub use effect::{EffectIntent, EffectKind, EffectOutcome, EffectPartial, InDoubt
 pub use inbox::{Command, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken};
 pub use run::{Durability, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind};
 pub use state::{LogAppend, LogAppendOutcomes, LogSplice, RegisterSet, RegisterUnset};
-pub use wait::{Decision, WaitCloseReason, WaitClosed, WaitDecision, WaitKind, WaitOpened, WaitReminded};
+pub use wait::{Decision, WaitCloseReason, WaitClosed, WaitDecision, WaitExpired, WaitKind, WaitOpened, WaitReminded};
 
 /// Fields of a record that this version does not know, kept as they came.
 pub type Extra = BTreeMap<String, Value>;
@@ -194,6 +194,8 @@ records! {
     "wait_decision" => WaitDecision,
     /// The reminder of a wait was sent.
     "wait_reminded" => WaitReminded,
+    /// A wait ran out of time.
+    "wait_expired" => WaitExpired,
     /// A wait ended.
     "wait_closed" => WaitClosed,
     /// A message for the session (in the inbox).
@@ -284,7 +286,7 @@ impl Record {
         match self {
             Self::Checkpoint(_) | Self::CheckpointRemoved(_) | Self::CheckpointMarked(_) => Marks::CHECKPOINT,
             Self::RunStarted(_) | Self::RunState(_) | Self::RunEnded(_) => Marks::RUN,
-            Self::WaitOpened(_) | Self::WaitReminded(_) | Self::WaitClosed(_) => Marks::WAIT,
+            Self::WaitOpened(_) | Self::WaitReminded(_) | Self::WaitExpired(_) | Self::WaitClosed(_) => Marks::WAIT,
             Self::WaitDecision(_) | Self::InboxAnswer(_) => Marks::WAIT | Marks::AUDIT,
             Self::CheckpointSubstituted(_)
             | Self::Edit(_)

@@ -120,6 +120,17 @@ pub struct WaitReminded {
     pub extra: Extra,
 }
 
+/// A wait ran out of time, with nothing unread that answers it. It is still open: the record that
+/// follows from its default closes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitExpired {
+    /// The wait.
+    pub wait: WaitId,
+    /// Fields this version does not know.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -150,6 +161,7 @@ pub struct WaitClosed {
 impl Body for WaitOpened {}
 impl Body for WaitDecision {}
 impl Body for WaitReminded {}
+impl Body for WaitExpired {}
 impl Body for WaitClosed {}
 
 impl WaitOpened {

@@ -102,6 +102,7 @@ impl LastPlaces {
             Record::Checkpoint(_) => self.checkpoint == Some(index),
             Record::WaitOpened(opened) => state.waits.contains_key(&opened.wait),
             Record::WaitReminded(reminded) => state.waits.contains_key(&reminded.wait),
+            Record::WaitExpired(expired) => state.waits.contains_key(&expired.wait),
             Record::WaitClosed(_) => false,
             Record::InboxTaken(_) => self.inbox == Some(index),
             Record::RunState(_) => self.run == Some(index),

@@ -76,6 +76,8 @@ pub struct WaitState {
     pub decisions: Vec<WaitDecision>,
     /// Whether the reminder was sent.
     pub reminded: bool,
+    /// Its time has come, and that is on record: no answer counts any more.
+    pub expired: bool,
 }
 
 /// The last run.
@@ -135,7 +137,7 @@ impl State {
                 }
             }
             Record::WaitOpened(opened) => {
-                let wait = WaitState { opened: opened.clone(), decisions: Vec::new(), reminded: false };
+                let wait = WaitState { opened: opened.clone(), decisions: Vec::new(), reminded: false, expired: false };
                 self.waits.insert(opened.wait.clone(), wait);
             }
             Record::WaitDecision(decision) => {
@@ -146,6 +148,11 @@ impl State {
             Record::WaitReminded(reminded) => {
                 if let Some(wait) = self.waits.get_mut(&reminded.wait) {
                     wait.reminded = true;
+                }
+            }
+            Record::WaitExpired(expired) => {
+                if let Some(wait) = self.waits.get_mut(&expired.wait) {
+                    wait.expired = true;
                 }
             }
             Record::WaitClosed(closed) => drop(self.waits.remove(&closed.wait)),

@@ -6,7 +6,7 @@ use crate::codec::Frame;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
 use crate::position::{Epoch, Hash, Head, Position, Seq};
-use crate::record::SessionDescribed;
+use crate::record::{Marks, SessionDescribed};
 use crate::session::{BranchInfo, LeaseInfo};
 use crate::status::Status;
 use crate::time::Timestamp;
@@ -32,17 +32,80 @@ pub struct Append {
     pub describe: Option<SessionDescribed>,
     /// The sealed part of the header from now on, if it changes.
     pub sealed: Option<String>,
+    /// What must hold of another branch of the session at the same instant.
+    pub condition: Option<Condition>,
+}
+
+/// A condition of an append on another branch of its session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The other branch.
+    pub branch: BranchId,
+    /// What must hold of it.
+    pub holds: Holds,
+}
+
+/// What a [`Condition`] demands of its branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// It ends exactly here.
+    Head(Head),
+    /// The last record of a frame of its own that is about a wait ([`BranchInfo::last_wait`]) is this one.
+    LastWait(Seq),
+}
+
+impl Condition {
+    /// The branch ends exactly at `head`.
+    pub fn head(branch: BranchId, head: Head) -> Self {
+        Self { branch, holds: Holds::Head(head) }
+    }
+
+    /// No wait was opened, decided or closed on the branch since `last_wait`.
+    pub fn last_wait(branch: BranchId, last_wait: Seq) -> Self {
+        Self { branch, holds: Holds::LastWait(last_wait) }
+    }
+
+    /// An error unless the condition holds of its branch as it is.
+    fn check(&self, other: &BranchInfo) -> Result<()> {
+        let (holds, now) = match self.holds {
+            Holds::Head(head) => (other.head == head, other.head.seq),
+            Holds::LastWait(seq) => (other.last_wait == seq, other.last_wait),
+        };
+        match holds {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Overtaken { branch: self.branch.clone() },
+                format!("branch `{}` has moved to record {now} since it was looked at", self.branch),
+            )),
+        }
+    }
 }
 
 impl Append {
     /// An append of `frames` behind `expected`, without lease or other changes.
     pub fn new(session: SessionKey, branch: BranchId, expected: Head, frames: Vec<Frame>) -> Self {
-        Self { session, branch, expected, fence: None, renew: None, frames, status: None, describe: None, sealed: None }
+        Self {
+            session,
+            branch,
+            expected,
+            fence: None,
+            renew: None,
+            frames,
+            status: None,
+            describe: None,
+            sealed: None,
+            condition: None,
+        }
     }
 
     /// The head after this append.
     pub fn head(&self) -> Head {
         self.frames.last().map_or(self.expected, |frame| Head { seq: frame.last, hash: frame.hash })
+    }
+
+    /// The last record of the last frame that is about a wait, if one is.
+    pub fn last_wait(&self) -> Option<Seq> {
+        self.frames.iter().rev().find(|frame| frame.marks.intersects(Marks::WAIT)).map(|frame| frame.last)
     }
 
     /// An error unless the frames continue each other from the expected head.
@@ -63,7 +126,16 @@ impl Append {
         if self.branch.is_inbox() && (self.fence.is_some() || self.status.is_some()) {
             return Err(self.error(Error::invalid("the inbox has neither lease nor status")));
         }
+        if self.condition.as_ref().is_some_and(|condition| condition.branch == self.branch) {
+            return Err(self.error(Error::invalid("a condition is about another branch than the one appended to")));
+        }
         Ok(())
+    }
+
+    /// The branch of its condition, among those of the session.
+    pub fn other<'a>(&self, branches: &'a [BranchInfo]) -> Option<&'a BranchInfo> {
+        let condition = self.condition.as_ref()?;
+        branches.iter().find(|info| info.branch == condition.branch)
     }
 
     /// Adds what was being done and where to an error of this append.
@@ -71,11 +143,12 @@ impl Append {
         error.during("append").on(&self.session).at(Position::new(self.branch.clone(), self.expected.seq))
     }
 
-    /// Decides about this append, given the branch as it is. `stored` fetches the hash of the
-    /// frame that ends at a record, if there is one.
+    /// Decides about this append, given its branch and the branch of its condition as they are.
+    /// `stored` fetches the hash of the frame that ends at a record, if there is one.
     pub fn decide(
         &self,
         info: &BranchInfo,
+        other: Option<&BranchInfo>,
         now: Timestamp,
         stored: impl FnOnce(Seq) -> Result<Option<Hash>>,
     ) -> Result<Decided> {
@@ -96,6 +169,12 @@ impl Append {
         }
         if info.head != self.expected {
             return Err(self.error(conflict(self.expected, info.head)));
+        }
+        if let Some(condition) = &self.condition {
+            let Some(other) = other.filter(|other| other.branch == condition.branch) else {
+                return Err(self.error(Error::not_found(format!("there is no branch `{}`", condition.branch))));
+            };
+            condition.check(other).map_err(|error| self.error(error))?;
         }
         Ok(Decided::Fresh)
     }

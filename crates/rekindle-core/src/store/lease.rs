@@ -86,7 +86,7 @@ impl LeaseRequest {
         let lease = match &self.action {
             LeaseAction::Acquire { owner, ttl, .. } => {
                 branch.epoch = Epoch(branch.epoch.0 + 1);
-                LeaseInfo { owner: owner.clone(), epoch: branch.epoch, expires_at: now.plus(*ttl) }
+                LeaseInfo { owner: owner.clone(), epoch: branch.epoch, expires_at: now.plus(*ttl), boot: None }
             }
             LeaseAction::Renew { epoch, ttl } => match branch.live_lease(now).filter(|lease| lease.epoch == *epoch) {
                 Some(lease) => LeaseInfo { expires_at: now.plus(*ttl), ..lease.clone() },
@@ -97,7 +97,9 @@ impl LeaseRequest {
                     LeaseInfo { expires_at: now.min(lease.expires_at), ..lease.clone() }
                 }
                 // Released before, and nobody was owner since: the reply was lost.
-                None if branch.epoch == *epoch => LeaseInfo { owner: owner.clone(), epoch: *epoch, expires_at: now },
+                None if branch.epoch == *epoch => {
+                    LeaseInfo { owner: owner.clone(), epoch: *epoch, expires_at: now, boot: None }
+                }
                 _ => return Err(error(fenced(*epoch, branch))),
             },
         };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use append::{Append, Appended, Decided, already_running, fenced};
+pub use append::{Append, Appended, Condition, Decided, Holds, already_running, fenced};
 pub use branches::{Base, Fork, NewSession, Removal, Removed};
 pub use lease::{Lease, LeaseAction, LeaseRequest};
 pub use read::{FramePage, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
@@ -41,6 +41,9 @@ use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
 ///   header (`append_is_atomic`). An error leaves no trace unless the reply was lost.
 /// * **Compare-and-append.** An append succeeds only if the branch's head is exactly the
 ///   expected one, else `Conflict` (`two_writers_one_winner`).
+/// * **Conditional.** An append with a condition succeeds only if that holds of the other branch at
+///   the same instant, else `Overtaken`; of two appends that exclude each other one succeeds
+///   (`a_condition_on_another_branch_is_atomic`).
 /// * **Fenced.** An append with a fence succeeds only while that epoch's lease is live by the
 ///   *store's* clock, else `Fenced`. An append without one is refused with `AlreadyRunning`
 ///   while somebody's lease is live. The inbox is never leased (`stale_owner_is_fenced`,

@@ -111,6 +111,7 @@ fn examples() -> Vec<Record> {
             fingerprint: Some(hash),
             durability: Durability::Exit,
             weakened: vec!["pending_writes=false".into()],
+            evicted: None,
             extra: extra(),
         }
         .into(),
@@ -219,6 +220,8 @@ fn examples() -> Vec<Record> {
             extra: extra(),
         }
         .into(),
+        RunStarted { evicted: Some(id("vm/1-2/4711/99/own_1")), ..RunStarted::new(id("run_3"), "agent") }.into(),
+        WaitExpired { wait: id("wait_1"), extra: extra() }.into(),
     ]
 }
 
@@ -311,5 +314,8 @@ fn compressed_frames_of_every_release_are_read() {
     }
     let frame = Frame::from_bytes(std::fs::read(path).unwrap().into()).unwrap();
     codec.check_link(place, &frame, stamp.after, true).unwrap();
-    assert_eq!(codec.decode(place, &frame).unwrap().records, examples());
+    // Examples that were added since stand behind those it holds.
+    let records = codec.decode(place, &frame).unwrap().records;
+    assert!(records.len() >= 28, "{}", records.len());
+    assert_eq!(records, examples()[..records.len()]);
 }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rekindle_core::{BranchInfo, Damage, DamageKind, Error, Hash, Head, Result, Seq, SessionHeader};
+use rekindle_core::{BranchInfo, Damage, DamageKind, Error, Hash, Head, Marks, Result, Seq, SessionHeader};
 use serde::{Deserialize, Serialize};
 
 use super::disk::{DiskFile, OpenMode};
@@ -352,6 +352,9 @@ fn torn(next: Seq, detail: String) -> Finding {
 fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {
     let meta = &line.meta;
     info.head = Head { seq: line.last, hash: line.hash };
+    if line.marks.intersects(Marks::WAIT) {
+        info.last_wait = line.last;
+    }
     info.updated_at = meta.at;
     if let Some(status) = meta.status {
         info.status = status;
@@ -359,7 +362,7 @@ fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {
     if let (Some(lease), Some(renewal)) = (&mut info.lease, meta.lease)
         && lease.epoch == renewal.epoch
     {
-        lease.expires_at = renewal.until;
+        (lease.expires_at, lease.boot) = (renewal.until, renewal.boot);
     }
     if let Some(change) = &meta.describe {
         described.header.apply(change);

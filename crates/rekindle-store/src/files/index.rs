@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use rekindle_core::codec::{object_from_line, object_to_line};
-use rekindle_core::{Error, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Timestamp, file_name};
+use rekindle_core::{Error, Moment, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, file_name};
 use serde::{Deserialize, Serialize};
 
 use super::Core;
@@ -57,7 +57,7 @@ fn yes() -> bool {
 impl Core {
     /// A page of sessions.
     pub(super) fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        let now = self.clock.now();
+        let now = Moment::of(&*self.clock);
         let namespace = self.layout.namespace(query.namespace.as_str());
         self.read_index(&namespace);
         let mut fresh = 0;
@@ -86,15 +86,19 @@ impl Core {
         Ok(SessionPage::select(query, all.into_iter()))
     }
 
-    fn remembered(&self, directory: &Path, now: Timestamp) -> Option<SessionInfo> {
+    fn remembered(&self, directory: &Path, now: Moment) -> Option<SessionInfo> {
         let known = self.index.lock().unwrap_or_else(PoisonError::into_inner).known.get(directory).cloned()?;
         let unchanged = has_revision(&self.layout, directory, &known.revision)
             && known.files.iter().all(|(file, len)| self.layout.disk.size(&directory.join(file)).ok() == *len);
-        unchanged.then_some(SessionInfo { observed_at: now, ..known.info })
+        unchanged.then(|| {
+            let mut info = SessionInfo { observed_at: now.wall, ..known.info };
+            info.branches.iter_mut().filter_map(|branch| branch.lease.as_mut()).for_each(|lease| lease.seen_at(now));
+            info
+        })
     }
 
     /// Reads a session. One that is damaged is passed over: a list must not fail for it.
-    fn look(&self, directory: &Path, name: &str, query: &SessionQuery, now: Timestamp) -> Result<Option<Known>> {
+    fn look(&self, directory: &Path, name: &str, query: &SessionQuery, now: Moment) -> Result<Option<Known>> {
         let Ok(Some(bytes)) = self.layout.read_small(&directory.join("session.json")) else { return Ok(None) };
         let Ok(manifest) = object_from_line::<Manifest>(&bytes) else { return Ok(None) };
         let key = manifest.header.key;
@@ -108,7 +112,7 @@ impl Core {
         }
     }
 
-    fn known(&self, key: &SessionKey, name: &str, now: Timestamp) -> Result<Known> {
+    fn known(&self, key: &SessionKey, name: &str, now: Moment) -> Result<Known> {
         let session = self.session_briefly(key);
         let mut session = session.lock().unwrap_or_else(|poisoned| {
             let mut session = poisoned.into_inner();

@@ -38,8 +38,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Clock, Error, Fork, FramePage, Lease, LeaseRequest, NewSession,
-    ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store, Timestamp,
+    Append, Appended, BranchInfo, Capabilities, Clock, Error, Fork, FramePage, Lease, LeaseRequest, Moment, NewSession,
+    ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
 };
 
 use self::disk::Disk;
@@ -137,7 +137,7 @@ impl FileStore {
         &self,
         key: &SessionKey,
         operation: &'static str,
-        work: impl FnOnce(&mut Session, Timestamp) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Session, Moment) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (core, session) = (self.core.clone(), key.clone());
         let done = self.workers.run(key, move || core.with(&session, work)).await;
@@ -149,7 +149,7 @@ impl FileStore {
         &self,
         key: &SessionKey,
         operation: &'static str,
-        work: impl FnOnce(&mut Session, Timestamp) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Session, Moment) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         if !self.core.layout.writable {
             let error = Error::invalid("the store was opened to read only").hint("open it to read and write");
@@ -160,7 +160,7 @@ impl FileStore {
 }
 
 impl Core {
-    fn with<T>(&self, key: &SessionKey, work: impl FnOnce(&mut Session, Timestamp) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, key: &SessionKey, work: impl FnOnce(&mut Session, Moment) -> Result<T>) -> Result<T> {
         let session = self.session(key);
         let mut session = session.lock().unwrap_or_else(|poisoned| {
             // Whatever was being changed is read anew.
@@ -168,8 +168,7 @@ impl Core {
             *session = Session::new(self.layout.clone(), key.clone());
             session
         });
-        let now = self.clock.now();
-        work(&mut session, now)
+        work(&mut session, Moment::of(&*self.clock))
     }
 
     fn session(&self, key: &SessionKey) -> Arc<Mutex<Session>> {

@@ -2,7 +2,7 @@
 
 use rekindle_core::{
     Append, Appended, Base, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
+    Moment, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
 };
 
 use super::branch::{Branch, StoredBranch};
@@ -11,7 +11,7 @@ use super::scan::{Line, Meta, Renewal};
 use super::session::{Manifest, Session, broken, missing};
 
 impl Session {
-    pub(super) fn create(&mut self, new: &NewSession, now: Timestamp) -> Result<SessionInfo> {
+    pub(super) fn create(&mut self, new: &NewSession, now: Moment) -> Result<SessionInfo> {
         let directory = self.directory.clone();
         for parent in directory.ancestors().take(3).collect::<Vec<_>>().into_iter().rev() {
             self.layout.create_dir(parent)?;
@@ -34,7 +34,7 @@ impl Session {
         })
     }
 
-    pub(super) fn open(&mut self, now: Timestamp) -> Result<SessionInfo> {
+    pub(super) fn open(&mut self, now: Moment) -> Result<SessionInfo> {
         self.locked(false, |session| {
             session.refresh_all()?;
             session.info(now)
@@ -48,29 +48,31 @@ impl Session {
             let known = state.branches.iter().position(|branch| branch.info.branch == read.branch);
             let Some(index) = known else {
                 session.refresh_all()?;
-                return Err(no_branch(&session.info(Timestamp::default())?, &read.branch));
+                return Err(no_branch(&session.info(Timestamp::default().into())?, &read.branch));
             };
             state.branches[index].refresh(&layout, &mut state.described)?;
             state.branches[index].page(&layout, read)
         })
     }
 
-    pub(super) fn append(&mut self, append: &Append, now: Timestamp) -> Result<Appended> {
+    pub(super) fn append(&mut self, append: &Append, now: Moment) -> Result<Appended> {
         self.locked(true, |session| session.try_append(append, now))
     }
 
-    fn try_append(&mut self, append: &Append, now: Timestamp) -> Result<Appended> {
+    fn try_append(&mut self, append: &Append, now: Moment) -> Result<Appended> {
         let changes_header = append.describe.is_some() || append.sealed.is_some();
         if changes_header && self.refresh_all()?.described.pending {
             // Two changes that only lines know of could not be told apart by age.
             self.record()?;
         }
         let layout = self.layout.clone();
+        let other = self.refreshed_other(append)?;
         self.refreshed(&append.branch)?;
         self.settle(Some(&append.branch))?;
         let branch = self.branch(&append.branch)?;
-        let info = branch.info.clone();
-        let decided = append.decide(&info, now, |seq| branch.hash_at(&layout, seq));
+        let mut info = branch.info.clone();
+        info.lease.iter_mut().for_each(|lease| lease.seen_at(now));
+        let decided = append.decide(&info, other.as_ref(), now.wall, |seq| branch.hash_at(&layout, seq));
         let damage = branch.broken();
         if let Ok(Decided::Repeated(appended)) = decided {
             return Ok(appended);
@@ -113,7 +115,19 @@ impl Session {
         Ok(found)
     }
 
-    pub(super) fn fork(&mut self, fork: &Fork, now: Timestamp) -> Result<BranchInfo> {
+    /// The branch of an append's condition as it is now; the session is locked.
+    fn refreshed_other(&mut self, append: &Append) -> Result<Option<BranchInfo>> {
+        let Some(condition) = &append.condition else { return Ok(None) };
+        self.refreshed(&condition.branch)?;
+        self.settle(Some(&condition.branch))?;
+        let other = self.branch(&condition.branch)?;
+        match other.broken() {
+            Some(damage) => Err(broken(&damage, &self.key)),
+            None => Ok(Some(other.info.clone())),
+        }
+    }
+
+    pub(super) fn fork(&mut self, fork: &Fork, now: Moment) -> Result<BranchInfo> {
         self.locked(true, |session| {
             session.refresh_all()?;
             session.settle(None)?;
@@ -128,7 +142,7 @@ impl Session {
             if let Some(base) = &fork.base {
                 Branch::write_base(&session.layout, &directory, base)?;
             }
-            let info = fork.branch_info(now);
+            let info = fork.branch_info(now.wall);
             let parts = fork.base.as_ref().map_or(0, |base| base.frames.len() as u64);
             let mut branch = Branch::new(StoredBranch { start: info.head, info: info.clone(), parts }, directory);
             let layout = session.layout.clone();
@@ -140,12 +154,14 @@ impl Session {
         })
     }
 
-    pub(super) fn lease(&mut self, request: &LeaseRequest, now: Timestamp) -> Result<Lease> {
+    pub(super) fn lease(&mut self, request: &LeaseRequest, now: Moment) -> Result<Lease> {
         self.locked(true, |session| {
             session.refresh_all()?;
             session.settle(None)?;
             let mut info = session.info(now)?;
-            let lease = request.decide(&mut info, now)?;
+            let lease = request.decide(&mut info, now.wall)?;
+            let held = info.branches.iter_mut().find(|info| info.branch == request.branch);
+            held.and_then(|info| info.lease.as_mut()).into_iter().for_each(|lease| lease.bind(now));
             let state = session.state.as_mut().ok_or_else(missing)?;
             for (branch, info) in state.branches.iter_mut().zip(info.branches) {
                 branch.info = info;
@@ -156,7 +172,7 @@ impl Session {
         })
     }
 
-    pub(super) fn remove(&mut self, removal: &Removal, now: Timestamp) -> Result<Removed> {
+    pub(super) fn remove(&mut self, removal: &Removal, now: Moment) -> Result<Removed> {
         let removed = self.locked(true, |session| match removal {
             Removal::Session { .. } | Removal::SessionAt { .. } => session.remove_session(removal, now),
             Removal::Branch { branch, .. } => session.remove_branch(removal, branch, now),
@@ -196,19 +212,19 @@ impl Session {
         Ok(total)
     }
 
-    fn remove_session(&mut self, removal: &Removal, now: Timestamp) -> Result<Removed> {
+    fn remove_session(&mut self, removal: &Removal, now: Moment) -> Result<Removed> {
         self.refresh_all()?;
-        removal.decide(&self.info(now)?, now)?;
+        removal.decide(&self.info(now)?, now.wall)?;
         let (frames, bytes) = self.count()?;
         self.discard()?;
         Ok(Removed { frames, bytes })
     }
 
-    fn remove_branch(&mut self, removal: &Removal, branch: &BranchId, now: Timestamp) -> Result<Removed> {
+    fn remove_branch(&mut self, removal: &Removal, branch: &BranchId, now: Moment) -> Result<Removed> {
         self.refresh_all()?;
         self.settle(None)?;
         let mut removed = Removed::default();
-        if removal.decide(&self.info(now)?, now)? {
+        if removal.decide(&self.info(now)?, now.wall)? {
             let layout = self.layout.clone();
             let state = self.state.as_mut().ok_or_else(missing)?;
             let (frames, bytes) = state.branch(branch).ok_or_else(missing)?.count(&layout)?;
@@ -220,11 +236,11 @@ impl Session {
         Ok(removed)
     }
 
-    fn remove_history(&mut self, removal: &Removal, branch: &BranchId, base: &Base, now: Timestamp) -> Result<Removed> {
+    fn remove_history(&mut self, removal: &Removal, branch: &BranchId, base: &Base, now: Moment) -> Result<Removed> {
         let layout = self.layout.clone();
         self.refresh_all()?;
         self.settle(None)?;
-        if !removal.decide(&self.info(now)?, now)? {
+        if !removal.decide(&self.info(now)?, now.wall)? {
             self.refreshed(branch)?.remove_dead(&layout)?;
             return Ok(Removed::default());
         }
@@ -257,17 +273,20 @@ fn no_branch(info: &SessionInfo, branch: &BranchId) -> Error {
 }
 
 /// The lines of an append, and what is to be remembered of them once they are written.
-fn encode(append: &Append, info: &BranchInfo, now: Timestamp) -> Result<(Vec<u8>, Vec<Line>)> {
+fn encode(append: &Append, info: &BranchInfo, now: Moment) -> Result<(Vec<u8>, Vec<Line>)> {
     let count = append.frames.len() as u32;
     let (mut bytes, mut lines) = (Vec::new(), Vec::new());
     for (frame, part) in append.frames.iter().zip(1..) {
-        let mut meta = Meta { at: now, part: (count > 1).then_some((part, count)), ..Meta::default() };
+        let mut meta = Meta { at: now.wall, part: (count > 1).then_some((part, count)), ..Meta::default() };
         if part == count {
             meta.status = append.status;
             meta.describe = append.describe.clone().map(Box::new);
             meta.sealed = append.sealed.as_deref().map(Box::from);
             let renewed = append.renew.filter(|_| append.fence.is_some()).zip(info.lease.as_ref());
-            meta.lease = renewed.map(|(ttl, lease)| Renewal { epoch: lease.epoch, until: now.plus(ttl) });
+            meta.lease = renewed.map(|(ttl, lease)| {
+                let until = now.wall.plus(ttl);
+                Renewal { epoch: lease.epoch, until, boot: now.boot_at(until) }
+            });
         }
         let line =
             frame.to_line(Some(&meta)).map_err(|error| append.error(too_large(frame.stored_len()).because(error)))?;

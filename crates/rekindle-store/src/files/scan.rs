@@ -9,7 +9,7 @@ use std::io;
 
 use rekindle_core::codec::{Frame, FrameError};
 use rekindle_core::record::SessionDescribed;
-use rekindle_core::{BranchId, Damage, DamageKind, Epoch, Hash, Marks, Seq, Status, Timestamp};
+use rekindle_core::{BootTime, BranchId, Damage, DamageKind, Epoch, Hash, Marks, Seq, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::disk::DiskFile;
@@ -39,6 +39,8 @@ pub(super) struct Meta {
 pub(super) struct Renewal {
     pub epoch: Epoch,
     pub until: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootTime>,
 }
 
 impl Meta {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use rekindle_core::codec::{object_from_line, object_to_line};
 use rekindle_core::{
-    BranchId, BranchInfo, DamageKind, Error, ErrorKind, NewSession, Result, SessionHeader, SessionInfo, SessionKey,
-    Timestamp,
+    BranchId, BranchInfo, DamageKind, Error, ErrorKind, Moment, NewSession, Result, SessionHeader, SessionInfo,
+    SessionKey, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -302,14 +302,16 @@ impl Session {
     }
 
     /// The session as seen at `now`. Every branch was refreshed.
-    pub(super) fn info(&self, now: Timestamp) -> Result<SessionInfo> {
+    pub(super) fn info(&self, now: Moment) -> Result<SessionInfo> {
         let state = self.state.as_ref().ok_or_else(missing)?;
+        let mut branches: Vec<_> = state.branches.iter().map(|branch| branch.info.clone()).collect();
+        branches.iter_mut().filter_map(|branch| branch.lease.as_mut()).for_each(|lease| lease.seen_at(now));
         Ok(SessionInfo {
             header: state.described.header.clone(),
             created_at: state.created_at,
-            branches: state.branches.iter().map(|branch| branch.info.clone()).collect(),
+            branches,
             current: state.current.clone(),
-            observed_at: now,
+            observed_at: now.wall,
             damage: state.branches.iter().flat_map(Branch::damage).collect(),
         })
     }
@@ -334,8 +336,8 @@ impl State {
 
 impl Manifest {
     /// What `session.json` says first.
-    pub(super) fn first(new: &NewSession, revision: String, now: Timestamp) -> Self {
-        let info = new.session_info(now);
+    pub(super) fn first(new: &NewSession, revision: String, now: Moment) -> Self {
+        let info = new.session_info(now.wall);
         let parts = new.base.as_ref().map_or(0, |base| base.frames.len() as u64);
         let branches = info.branches.into_iter().map(|info| {
             let parts = if info.base.is_some() { parts } else { 0 };

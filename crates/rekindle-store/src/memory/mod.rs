@@ -135,6 +135,7 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut sessions = self.lock();
         let session = sessions.get_mut(&append.session).ok_or_else(|| missing(&append.session, "append"))?;
+        let other = append.other(&session.info.branches).cloned();
         let branch = session.info.branches.iter_mut().find(|info| info.branch == append.branch);
         let (Some(branch), Some(frames)) = (branch, session.frames.get_mut(&append.branch)) else {
             return Err(append.error(Error::not_found(format!("there is no branch `{}`", append.branch))));
@@ -143,11 +144,12 @@ impl Store for MemoryStore {
             let frame = frames.history.get(BranchFrames::index_of(&frames.history, seq));
             Ok(frame.filter(|frame| frame.last == seq).map(|frame| frame.hash))
         };
-        if let Decided::Repeated(appended) = append.decide(branch, now, stored)? {
+        if let Decided::Repeated(appended) = append.decide(branch, other.as_ref(), now, stored)? {
             return Ok(appended);
         }
         frames.history.extend(append.frames.iter().cloned());
         branch.head = append.head();
+        branch.last_wait = append.last_wait().unwrap_or(branch.last_wait);
         branch.updated_at = now;
         if let Some(status) = append.status {
             branch.status = status;

@@ -38,11 +38,13 @@ impl Operation for Append {
         let Some(branch) = session.branches.iter().find(|info| info.branch == self.branch) else {
             return Err(self.error(Error::not_found(format!("there is no branch `{}`", self.branch))));
         };
-        if let Decided::Repeated(appended) = Append::decide(self, branch, now, |_| Ok(hash))? {
+        let other = self.other(&session.branches);
+        if let Decided::Repeated(appended) = Append::decide(self, branch, other, now, |_| Ok(hash))? {
             return Ok(Verdict::Settled(appended));
         }
         let mut branch = branch.clone();
         branch.head = self.head();
+        branch.last_wait = self.last_wait().unwrap_or(branch.last_wait);
         branch.updated_at = now;
         branch.status = self.status.unwrap_or(branch.status);
         if let (Some(lease), Some(ttl)) = (&mut branch.lease, self.renew.filter(|_| self.fence.is_some())) {

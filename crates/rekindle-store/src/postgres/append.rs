@@ -7,7 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use rekindle_core::{Append, Appended, BranchId, Decided, Error, ErrorKind, Hash, Seq, SessionKey, Slot};
+use rekindle_core::{
+    Append, Appended, BranchId, Condition, Decided, Error, ErrorKind, Hash, Holds, Seq, SessionKey, Slot,
+};
 use tokio_postgres::types::Type;
 
 use super::Scope;
@@ -59,6 +61,8 @@ pub(super) struct AppendSql {
     by_name: String,
     inbox_by_id: String,
     inbox_by_name: String,
+    conditional: String,
+    inbox_conditional: String,
     together: String,
 }
 
@@ -67,13 +71,15 @@ impl AppendSql {
     pub(super) fn new(schema: &str) -> Self {
         let by_name = format!(
             "(SELECT b.id FROM {schema}.sessions s JOIN {schema}.branches b ON b.session = s.id
-              WHERE s.namespace = $14 AND s.session = $15 AND b.name = $16)"
+              WHERE s.namespace = $15 AND s.session = $16 AND b.name = $17)"
         );
         Self {
-            by_id: statement(schema, "$1", ""),
-            by_name: statement(schema, &by_name, ""),
-            inbox_by_id: statement(schema, "$1", "$14, $15"),
-            inbox_by_name: statement(schema, &by_name, "$17, $18"),
+            by_id: statement(schema, "$1", "", None),
+            by_name: statement(schema, &by_name, "", None),
+            inbox_by_id: statement(schema, "$1", "$15, $16", None),
+            inbox_by_name: statement(schema, &by_name, "$18, $19", None),
+            conditional: statement(schema, &by_name, "", Some(["$18", "$19", "$20", "$21"])),
+            inbox_conditional: statement(schema, &by_name, "$18, $19", Some(["$20", "$21", "$22", "$23"])),
             together: statement_for_many(schema),
         }
     }
@@ -88,14 +94,16 @@ struct Asked<'a> {
     expected: &'a str,
     expected_hash: &'a str,
     fence: &'a str,
+    last_wait: &'a str,
 }
 
 impl Asked<'_> {
     /// What is set in the row `b` of a branch.
     fn set(&self, now: &str) -> String {
-        let Self { head, hash, status, renew, .. } = self;
+        let Self { head, hash, status, renew, last_wait, .. } = self;
         format!(
             "head = {head}, head_hash = {hash}, updated_at = {now}, status = coalesce({status}, b.status),
+             last_wait = coalesce({last_wait}, b.last_wait),
              lease_expires = CASE WHEN {renew}::int8 IS NULL THEN b.lease_expires ELSE {now} + {renew} END"
         )
     }
@@ -118,10 +126,22 @@ impl Asked<'_> {
 /// A job that is made while this waits for the inbox is not seen by a statement that began before.
 /// Making one writes the row of the inbox, so then it is another version of the row than the one
 /// this began with; nothing is changed, and a new statement sees the job.
-fn statement(schema: &str, id: &str, channel: &str) -> String {
+///
+/// With the name, head, hash and last wait of another branch as `condition`, both rows are locked, in the
+/// order in which everybody locks them, before the other one is looked at: it stays so until this is
+/// committed.
+fn statement(schema: &str, id: &str, channel: &str, condition: Option<[&str; 4]>) -> String {
     let now = now(13);
-    let asked =
-        Asked { head: "$2", hash: "$3", status: "$4", renew: "$5", expected: "$6", expected_hash: "$7", fence: "$8" };
+    let asked = Asked {
+        head: "$2",
+        hash: "$3",
+        status: "$4",
+        renew: "$5",
+        expected: "$6",
+        expected_hash: "$7",
+        fence: "$8",
+        last_wait: "$14",
+    };
     let (unchanged, woken, told) = match channel.split_once(", ") {
         Some((channel, payload)) => (
             format!("AND b.xmin = (SELECT seen.xmin FROM {schema}.branches seen WHERE seen.id = {id})"),
@@ -138,10 +158,28 @@ fn statement(schema: &str, id: &str, channel: &str) -> String {
         ),
         None => Default::default(),
     };
+    let (locked, holds) = match condition {
+        Some([name, head, hash, last_wait]) => (
+            format!(
+                "both_branches AS MATERIALIZED (
+                     SELECT b.name, b.head, b.head_hash, b.last_wait
+                     FROM {schema}.sessions s JOIN {schema}.branches b ON b.session = s.id
+                     WHERE s.namespace = $15 AND s.session = $16 AND b.name IN ($17, {name})
+                     ORDER BY b.id FOR UPDATE OF b),"
+            ),
+            format!(
+                "AND EXISTS (SELECT FROM both_branches o WHERE o.name = {name}
+                     AND ({head}::int8 IS NULL OR (o.head = {head} AND o.head_hash = {hash}))
+                     AND ({last_wait}::int8 IS NULL OR o.last_wait = {last_wait}))"
+            ),
+        ),
+        None => Default::default(),
+    };
     let (set, fits) = (asked.set(&now), asked.fits(&now));
     format!(
-        "WITH moved AS (
-             UPDATE {schema}.branches b SET {set} WHERE b.id = {id} AND {fits} {unchanged} RETURNING b.id, b.session),
+        "WITH {locked} moved AS (
+             UPDATE {schema}.branches b SET {set} WHERE b.id = {id} AND {fits} {unchanged} {holds}
+             RETURNING b.id, b.session),
          added AS (
              INSERT INTO {schema}.frames (branch, first, last, marks, body)
              SELECT moved.id, f.first, f.last, f.marks, f.body
@@ -162,13 +200,15 @@ fn statement_for_many(schema: &str) -> String {
         expected: "a.expected",
         expected_hash: "a.expected_hash",
         fence: "a.fence",
+        last_wait: "a.last_wait",
     };
     let (set, fits) = (asked.set(&now), asked.fits(&now));
     format!(
         "WITH moved AS (
              UPDATE {schema}.branches b SET {set}
-             FROM unnest($1::int8[], $2::int8[], $3::bytea[], $4::text[], $5::int8[], $6::int8[], $7::bytea[], $8::int8[])
-                 AS a (branch, head, hash, status, renew, expected, expected_hash, fence)
+             FROM unnest($1::int8[], $2::int8[], $3::bytea[], $4::text[], $5::int8[], $6::int8[], $7::bytea[], $8::int8[],
+                     $15::int8[])
+                 AS a (branch, head, hash, status, renew, expected, expected_hash, fence, last_wait)
              WHERE b.id = a.branch AND {fits} RETURNING b.id),
          added AS (
              INSERT INTO {schema}.frames (branch, first, last, marks, body)
@@ -192,6 +232,7 @@ pub(super) struct Move {
     expected: i64,
     expected_hash: Hash,
     fence: Option<i64>,
+    last_wait: Option<i64>,
 }
 
 impl Move {
@@ -208,13 +249,14 @@ impl Move {
             expected: signed(expected.seq.0),
             expected_hash: expected.hash,
             fence: append.fence.map(|epoch| signed(epoch.0)),
+            last_wait: append.last_wait().map(|seq| signed(seq.0)),
         }
     }
 }
 
 /// Whether an append adds frames to a branch and does nothing else.
 pub(super) fn is_plain(append: &Append) -> bool {
-    !append.branch.is_inbox() && !is_describing(append)
+    !append.branch.is_inbox() && !is_describing(append) && append.condition.is_none()
 }
 
 fn is_describing(append: &Append) -> bool {
@@ -231,7 +273,7 @@ pub(super) async fn move_heads(scope: &Scope<'_>, appends: &[Waiting]) -> Outcom
     let expected_hashes: Vec<&[u8]> = appends.iter().map(|waiting| &waiting.moves.expected_hash.0[..]).collect();
     let frames = || appends.iter().flat_map(|waiting| waiting.rows.each(waiting.moves.branch));
     let bodies: Vec<&[u8]> = frames().map(|frame| frame.body).collect();
-    let values: [Value<'_>; 14] = [
+    let values: [Value<'_>; 15] = [
         (&column(appends, |moves| moves.branch), Type::INT8_ARRAY),
         (&column(appends, |moves| moves.head), Type::INT8_ARRAY),
         (&hashes, Type::BYTEA_ARRAY),
@@ -246,6 +288,7 @@ pub(super) async fn move_heads(scope: &Scope<'_>, appends: &[Waiting]) -> Outcom
         (&frames().map(|frame| frame.marks).collect::<Vec<_>>(), Type::INT2_ARRAY),
         (&bodies, Type::BYTEA_ARRAY),
         (&scope.now, Type::INT8),
+        (&column(appends, |moves| moves.last_wait), Type::INT8_ARRAY),
     ];
     let rows = scope.connection.query(&scope.store.append_sql.together, &values).await?;
     Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
@@ -277,6 +320,7 @@ pub(super) async fn append(scope: &Scope<'_>, append: &Append, rows: &FrameRows)
 
 /// The row of the branch, if its head was moved.
 async fn move_head(scope: &Scope<'_>, append: &Append, rows: &FrameRows, known: Option<i64>) -> Outcome<Option<i64>> {
+    let known = known.filter(|_| append.condition.is_none());
     let moves = Move::of(append, known.unwrap_or_default());
     let (hash, expected_hash) = (&moves.hash.0[..], &moves.expected_hash.0[..]);
     let bodies = rows.bodies();
@@ -294,6 +338,7 @@ async fn move_head(scope: &Scope<'_>, append: &Append, rows: &FrameRows, known: 
         (&rows.marks, Type::INT2_ARRAY),
         (&bodies, Type::BYTEA_ARRAY),
         (&scope.now, Type::INT8),
+        (&moves.last_wait, Type::INT8),
     ];
     let names = [append.session.namespace.as_str(), append.session.id.as_str(), append.branch.as_str()];
     if known.is_none() {
@@ -304,8 +349,19 @@ async fn move_head(scope: &Scope<'_>, append: &Append, rows: &FrameRows, known: 
     if inbox {
         values.extend([(&scope.store.channel as _, Type::TEXT), (&payload as _, Type::TEXT)]);
     }
+    let condition = append.condition.as_ref().map(Demands::of);
+    if let Some(demands) = &condition {
+        values.extend([
+            (&demands.branch as _, Type::TEXT),
+            (&demands.head as _, Type::INT8),
+            (&demands.hash as _, Type::BYTEA),
+            (&demands.last_wait as _, Type::INT8),
+        ]);
+    }
     let sql = &scope.store.append_sql;
     let sql = match (inbox, known.is_some()) {
+        (false, _) if condition.is_some() => &sql.conditional,
+        (true, _) if condition.is_some() => &sql.inbox_conditional,
         (false, true) => &sql.by_id,
         (false, false) => &sql.by_name,
         (true, true) => &sql.inbox_by_id,
@@ -313,6 +369,26 @@ async fn move_head(scope: &Scope<'_>, append: &Append, rows: &FrameRows, known: 
     };
     let row = scope.connection.query_opt(sql, &values).await?;
     Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// A condition, as it is bound.
+struct Demands<'a> {
+    branch: &'a str,
+    head: Option<i64>,
+    hash: Option<&'a [u8]>,
+    last_wait: Option<i64>,
+}
+
+impl<'a> Demands<'a> {
+    fn of(condition: &'a Condition) -> Self {
+        let branch = condition.branch.as_str();
+        match &condition.holds {
+            Holds::Head(head) => {
+                Self { branch, head: Some(signed(head.seq.0)), hash: Some(&head.hash.0[..]), last_wait: None }
+            }
+            Holds::LastWait(seq) => Self { branch, head: None, hash: None, last_wait: Some(signed(seq.0)) },
+        }
+    }
 }
 
 /// The same, with a change of the header.
@@ -366,7 +442,7 @@ async fn explain(scope: &Scope<'_>, append: &Append) -> Outcome<Option<Appended>
         true => stored_hash(scope, append, append.head().seq).await?,
         false => None,
     };
-    match append.decide(branch, info.observed_at, |_| Ok(stored))? {
+    match append.decide(branch, append.other(&info.branches), info.observed_at, |_| Ok(stored))? {
         Decided::Repeated(appended) => Ok(Some(appended)),
         Decided::Fresh => Ok(None),
     }

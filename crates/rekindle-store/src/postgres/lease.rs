@@ -164,7 +164,8 @@ fn names(request: &LeaseRequest) -> [&str; 3] {
 
 /// The lease in a row: its owner, epoch and end, and the head of its branch.
 fn granted(request: &LeaseRequest, row: &Row) -> Outcome<Lease> {
-    let info = LeaseInfo { owner: parsed(row, 0)?, epoch: Epoch(unsigned(row, 1)?), expires_at: time(row, 2)? };
+    let (owner, epoch, expires_at) = (parsed(row, 0)?, Epoch(unsigned(row, 1)?), time(row, 2)?);
+    let info = LeaseInfo { owner, epoch, expires_at, boot: None };
     let head = Head { seq: Seq(unsigned(row, 3)?), hash: hash(row, 4)? };
     Ok(Lease { session: request.session.clone(), branch: request.branch.clone(), info, head })
 }

@@ -39,7 +39,7 @@ pub(super) fn with_branches(schema: &str, order: &str) -> String {
         "SELECT c.now, p.id, p.namespace, p.session, p.created_at, p.current,
              CASE WHEN row_number() OVER (PARTITION BY p.id ORDER BY b.id) = 1 THEN p.header END,
              b.id, b.name, b.parent_branch, b.fork_seq, b.head, b.head_hash, b.base_seq, b.base_hash, b.status,
-             b.created_at, b.updated_at, b.epoch, b.lease_owner, b.lease_epoch, b.lease_expires
+             b.created_at, b.updated_at, b.epoch, b.lease_owner, b.lease_epoch, b.lease_expires, b.last_wait
          FROM clock c CROSS JOIN page p JOIN {schema}.branches b ON b.session = p.id
          ORDER BY p.created_at {order}, p.session {order}, b.id"
     )
@@ -105,13 +105,16 @@ fn branch(row: &Row) -> Outcome<BranchInfo> {
         None => None,
     };
     let lease = match optional_parsed::<OwnerId>(row, 19)? {
-        Some(owner) => Some(LeaseInfo { owner, epoch: Epoch(unsigned(row, 20)?), expires_at: time(row, 21)? }),
+        Some(owner) => {
+            Some(LeaseInfo { owner, epoch: Epoch(unsigned(row, 20)?), expires_at: time(row, 21)?, boot: None })
+        }
         None => None,
     };
     Ok(BranchInfo {
         branch: parsed(row, 8)?,
         parent,
         head: Head { seq: Seq(unsigned(row, 11)?), hash: hash(row, 12)? },
+        last_wait: Seq(unsigned(row, 22)?),
         base,
         status: parsed::<Status>(row, 15)?,
         created_at: time(row, 16)?,

@@ -12,7 +12,7 @@ const OLDEST_SERVER: i32 = 150_000;
 
 /// Each script brings the schema from the version of its index to the next; `{s}` stands for its
 /// name. Scripts that were released never change.
-const MIGRATIONS: &[&str] = &[VERSION_1];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 // Text that people choose freely is kept as bytes: PostgreSQL's text holds no zero byte. Numbers of
 // branches are never used again, so a remembered one means the same branch or none. Frames are
@@ -108,6 +108,9 @@ CREATE TABLE {s}.workers (
     PRIMARY KEY (namespace, worker)
 );
 "#;
+
+// The last record about a wait, which answers compare.
+const VERSION_2: &str = "ALTER TABLE {s}.branches ADD COLUMN last_wait int8 NOT NULL DEFAULT 0;";
 
 /// What is known of a store: which it is, and how far its schema is.
 #[derive(Clone, Debug, PartialEq, Eq)]

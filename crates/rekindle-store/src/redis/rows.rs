@@ -8,6 +8,7 @@
 //! | `i:<branch>` | what else is known of a branch, and its place among them | changes |
 //! | `e:<branch>`, `x:<branch>` | epoch and end of its lease, or nothing | leases; the end also by appends |
 //! | `h:<branch>`, `u:<branch>`, `s:<branch>` | its head, when it was written last, its status | appends |
+//! | `w:<branch>` | its last record about a wait, if there is one | appends |
 
 use std::collections::HashMap;
 
@@ -94,7 +95,7 @@ pub(super) fn changed_fields(place: u64, info: &BranchInfo) -> Result<Vec<Field>
 
 /// The names of a branch's fields.
 pub(super) fn branch_field_names(branch: &BranchId) -> Vec<String> {
-    ["i", "e", "x", "h", "u", "s"].iter().map(|kind| format!("{kind}:{branch}")).collect()
+    ["i", "e", "x", "h", "u", "s", "w"].iter().map(|kind| format!("{kind}:{branch}")).collect()
 }
 
 /// A header as it is stored.
@@ -172,6 +173,10 @@ impl Fields {
         info.head = parse_head(self.get(&format!("h:{name}"))?)?;
         info.updated_at = self.time(&format!("u:{name}"))?;
         info.status = self.get(&format!("s:{name}"))?.parse()?;
+        info.last_wait = match self.0.get(&format!("w:{name}")) {
+            Some(text) => Seq(value::parsed(text)?),
+            None => Seq::ZERO,
+        };
         if let Some(lease) = &mut info.lease {
             lease.expires_at = self.time(&format!("x:{name}"))?;
         }

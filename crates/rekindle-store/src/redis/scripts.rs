@@ -33,7 +33,7 @@ const FIRST: &str = "local Q = 1\n";
 /// After the frames stand the id, the channel and what to say on it.
 const WAKES: &str = "
 local function appended(now)
-  local last = 10 + 4 * ARGV[10]
+  local last = 13 + 4 * ARGV[13]
   if wake(ARGV[last + 1], now) then redis.call('PUBLISH', ARGV[last + 2], 'r') end
   redis.call('PUBLISH', ARGV[last + 2], ARGV[last + 3])
 end

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use redis::Value;
 use rekindle_core::{
-    Append, Appended, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Head, Lease, LeaseRequest,
-    NewSession, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo, SessionKey, Timestamp,
+    Append, Appended, BranchId, BranchInfo, Condition, Decided, Error, ErrorKind, Fork, FramePage, Head, Holds, Lease,
+    LeaseRequest, NewSession, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo, SessionKey, Timestamp,
 };
 
 use super::frames::{frame_args, hash_of, page, page_args, part_args};
@@ -176,6 +176,8 @@ impl RedisStore {
             .arg(append.status.map(|status| status.to_string()).unwrap_or_default())
             .arg(old)
             .arg(new)
+            .args(condition_args(append.condition.as_ref()))
+            .arg(append.last_wait().map(|seq| seq.to_string()).unwrap_or_default())
             .arg(append.frames.len().to_string())
             .args(frame_args(&append.frames))
     }
@@ -205,7 +207,7 @@ impl RedisStore {
         let looked = self.look(&append.session, &append.branch, Some(last)).await?;
         let (found, frame) = looked.ok_or_else(|| missing(&append.session, "append"))?;
         let info = found.info.branch(&append.branch).map_err(|error| append.error(error))?;
-        append.decide(info, found.info.observed_at, |seq| hash_of(seq, frame))
+        append.decide(info, append.other(&found.info.branches), found.info.observed_at, |seq| hash_of(seq, frame))
     }
 
     pub(super) async fn read_page(&self, read: &ReadFrames) -> Result<FramePage> {
@@ -348,6 +350,16 @@ impl RedisStore {
         }
         Ok(Some(Removed { frames: value::number(frames)?, bytes: value::number(bytes)? }))
     }
+}
+
+/// The field a condition is about and the value it must have; nothing twice without one.
+fn condition_args(condition: Option<&Condition>) -> [Bytes; 2] {
+    let [field, value] = match condition {
+        None => Default::default(),
+        Some(Condition { branch, holds: Holds::Head(head) }) => [format!("h:{branch}"), head_text(*head)],
+        Some(Condition { branch, holds: Holds::LastWait(seq) }) => [format!("w:{branch}"), seq.to_string()],
+    };
+    [field.into(), value.into()]
 }
 
 struct Changed {

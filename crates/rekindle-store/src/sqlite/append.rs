@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 
-use rekindle_core::{Append, Appended, BranchId, Decided, Error, Hash, ReadFrames, Seq, SessionKey, Slot, Timestamp};
+use rekindle_core::{
+    Append, Appended, BootTime, BranchId, Decided, Error, Hash, Moment, ReadFrames, Seq, SessionKey, Slot,
+};
 use rusqlite::{Connection, params};
 
 use super::failure::Outcome;
@@ -48,9 +50,14 @@ impl BranchCache {
 
 /// Carries out an append or says why not.
 pub(super) fn append(scope: &mut Scope, append: &Append, rows: &[FrameRow]) -> Outcome<Appended> {
-    let now = scope.clock.now();
+    let now = scope.now();
     let key = (append.session.clone(), append.branch.clone());
     let known = scope.branches.0.get(&key).copied();
+    if append.condition.is_some()
+        && let Some(settled) = conditional(scope, append, now)?
+    {
+        return Ok(settled);
+    }
     let (first, entries) = numbered(scope, rows)?;
     if let Some(known) = known
         && move_head(&scope.connection, known.id, append, now, &entries)?
@@ -67,6 +74,15 @@ pub(super) fn append(scope: &mut Scope, append: &Append, rows: &[FrameRow]) -> O
     explain(scope, append, now)
 }
 
+/// Decides about an append with a condition on the session as it is: nothing else writes before this
+/// transaction ends. Nothing if it is to be carried out.
+fn conditional(scope: &Scope, append: &Append, now: Moment) -> Outcome<Option<Appended>> {
+    match decide(scope, append, now)? {
+        Decided::Repeated(appended) => Ok(Some(appended)),
+        Decided::Fresh => Ok(None),
+    }
+}
+
 /// The number of the first row, and the entries of all. Numbers of an append that is refused go
 /// to the next one.
 fn numbered(scope: &mut Scope, rows: &[FrameRow]) -> rusqlite::Result<(i64, Vec<u8>)> {
@@ -80,37 +96,67 @@ fn numbered(scope: &mut Scope, rows: &[FrameRow]) -> rusqlite::Result<(i64, Vec<
 
 /// Whether the head was moved. The conditions are those of [`Append::decide`] for an append that
 /// is new.
-fn move_head(
-    connection: &Connection,
-    id: i64,
-    append: &Append,
-    now: Timestamp,
-    entries: &[u8],
-) -> rusqlite::Result<bool> {
+fn move_head(connection: &Connection, id: i64, append: &Append, now: Moment, entries: &[u8]) -> rusqlite::Result<bool> {
     let (head, expected) = (append.head(), append.expected);
     let status = append.status.map(|status| status.as_str());
-    let (seq, expected_seq, now_number) = (signed(head.seq.0), signed(expected.seq.0), signed(now.0));
+    let (seq, expected_seq, wall) = (signed(head.seq.0), signed(expected.seq.0), signed(now.wall.0));
+    let (boot, since) = boot_columns(now.boot);
+    let last_wait = append.last_wait().map(|seq| signed(seq.0));
     let changed = match append.fence {
         Some(epoch) => {
-            let until = append.renew.map(|ttl| signed(now.plus(ttl).0));
-            let mut statement = connection.prepare_cached(
-                "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
-                     lease_expires = coalesce(?5, lease_expires), recent = CAST(recent || ?10 AS BLOB)
-                 WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9 AND lease_expires > ?3",
-            )?;
-            let (head, expected, epoch) = (head.hash.0, expected.hash.0, signed(epoch.0));
-            let values = params![seq, head, now_number, status, until, id, expected_seq, expected, epoch, entries];
-            statement.execute(values)
+            let until = append.renew.map(|ttl| now.wall.plus(ttl));
+            let (lease_boot, lease_until) = boot_columns(until.and_then(|until| now.boot_at(until)));
+            connection.prepare_cached(FENCED)?.execute(params![
+                seq,
+                head.hash.0,
+                wall,
+                status,
+                until.map(|until| signed(until.0)),
+                id,
+                expected_seq,
+                expected.hash.0,
+                signed(epoch.0),
+                entries,
+                last_wait,
+                boot,
+                since,
+                lease_boot,
+                lease_until,
+            ])
         }
-        None => connection
-            .prepare_cached(
-                "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
-                     recent = CAST(recent || ?8 AS BLOB)
-                 WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL OR lease_expires <= ?3)",
-            )?
-            .execute(params![seq, head.hash.0, now_number, status, id, expected_seq, expected.hash.0, entries]),
+        None => connection.prepare_cached(UNFENCED)?.execute(params![
+            seq,
+            head.hash.0,
+            wall,
+            status,
+            id,
+            expected_seq,
+            expected.hash.0,
+            entries,
+            last_wait,
+            boot,
+            since,
+        ]),
     };
     changed.map(|rows| rows > 0)
+}
+
+const FENCED: &str = "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
+     lease_expires = coalesce(?5, lease_expires), recent = CAST(recent || ?10 AS BLOB),
+     last_wait = coalesce(?11, last_wait),
+     lease_boot = CASE WHEN ?5 IS NULL THEN lease_boot ELSE ?14 END,
+     lease_until = CASE WHEN ?5 IS NULL THEN lease_until ELSE ?15 END
+ WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9
+     AND CASE WHEN lease_boot = ?12 THEN lease_until > ?13 ELSE lease_expires > ?3 END";
+
+const UNFENCED: &str = "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
+     recent = CAST(recent || ?8 AS BLOB), last_wait = coalesce(?9, last_wait)
+ WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL
+     OR CASE WHEN lease_boot = ?10 THEN lease_until <= ?11 ELSE lease_expires <= ?3 END)";
+
+/// A boot time as its columns hold it.
+fn boot_columns(time: Option<BootTime>) -> (Option<i64>, Option<i64>) {
+    (time.map(|time| time.boot.cast_signed()), time.map(|time| signed(time.micros)))
 }
 
 /// Adds the frames to a branch, numbered from `first`.
@@ -138,13 +184,8 @@ fn complete(
 }
 
 /// Says why the head could not be moved.
-fn explain(scope: &Scope, append: &Append, now: Timestamp) -> Outcome<Appended> {
-    let Some(found) = find_session(&scope.connection, &append.session, now)? else {
-        return Err(missing(&append.session, "append").into());
-    };
-    let info = found.info.branch(&append.branch).map_err(|error| append.error(error))?;
-    let stored = |seq| stored_hash(&scope.connection, append, seq).map_err(|failure| failure.into_error(&scope.path));
-    match append.decide(info, now, stored)? {
+fn explain(scope: &Scope, append: &Append, now: Moment) -> Outcome<Appended> {
+    match decide(scope, append, now)? {
         Decided::Repeated(appended) => Ok(appended),
         Decided::Fresh => {
             let message = format!("branch `{}` could not be moved although nothing stands against it", append.branch);
@@ -153,7 +194,18 @@ fn explain(scope: &Scope, append: &Append, now: Timestamp) -> Outcome<Appended> 
     }
 }
 
-fn absent(scope: &Scope, append: &Append, now: Timestamp) -> Outcome<Error> {
+/// Decides by the rules that all stores share.
+fn decide(scope: &Scope, append: &Append, now: Moment) -> Outcome<Decided> {
+    let Some(found) = find_session(&scope.connection, &append.session, now)? else {
+        return Err(missing(&append.session, "append").into());
+    };
+    let info = found.info.branch(&append.branch).map_err(|error| append.error(error))?;
+    let other = append.other(&found.info.branches);
+    let stored = |seq| stored_hash(&scope.connection, append, seq).map_err(|failure| failure.into_error(&scope.path));
+    Ok(append.decide(info, other, now.wall, stored)?)
+}
+
+fn absent(scope: &Scope, append: &Append, now: Moment) -> Outcome<Error> {
     let found = find_session(&scope.connection, &append.session, now)?;
     Ok(match found.map(|found| found.info.branch(&append.branch).map(drop)) {
         Some(Err(error)) => append.error(error),

@@ -2,8 +2,8 @@
 //! a transaction of the writer, on the session as it is there.
 
 use rekindle_core::{
-    BranchId, BranchInfo, Error, ErrorKind, Fork, Lease, LeaseRequest, NewSession, ReadFrames, Removal, Removed, Seq,
-    SessionInfo, SessionKey, Timestamp,
+    BranchId, BranchInfo, Error, ErrorKind, Fork, Lease, LeaseRequest, Moment, NewSession, ReadFrames, Removal,
+    Removed, Seq, SessionInfo, SessionKey, Timestamp,
 };
 use rusqlite::{Connection, params};
 
@@ -16,11 +16,11 @@ use super::writer::Scope;
 
 /// Creates a session; `parts` are the frames of its base.
 pub(super) fn create(scope: &mut Scope, new: &NewSession, parts: &[FrameRow]) -> Outcome<SessionInfo> {
-    let (now, connection, key) = (scope.clock.now(), &scope.connection, &new.header.key);
+    let (now, connection, key) = (scope.now(), &scope.connection, &new.header.key);
     if find_session(connection, key, now)?.is_some() {
         return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already").into());
     }
-    let info = new.session_info(now);
+    let info = new.session_info(now.wall);
     let session = insert_session(connection, new, info.created_at)?;
     for branch in &info.branches {
         let id = insert_branch(connection, session, branch)?;
@@ -34,12 +34,12 @@ pub(super) fn create(scope: &mut Scope, new: &NewSession, parts: &[FrameRow]) ->
 
 /// Starts a branch; `parts` are the frames of its base.
 pub(super) fn fork(scope: &mut Scope, fork: &Fork, parts: &[FrameRow]) -> Outcome<BranchInfo> {
-    let (now, connection) = (scope.clock.now(), &scope.connection);
+    let (now, connection) = (scope.now(), &scope.connection);
     let found = existing(connection, &fork.session, "fork", now)?;
     if let Some(existing) = fork.decide(&found.info)? {
         return Ok(existing);
     }
-    let info = fork.branch_info(now);
+    let info = fork.branch_info(now.wall);
     let branch = insert_branch(connection, found.id, &info)?;
     frames::insert_base(connection, branch, parts)?;
     Ok(info)
@@ -47,15 +47,18 @@ pub(super) fn fork(scope: &mut Scope, fork: &Fork, parts: &[FrameRow]) -> Outcom
 
 /// Carries out a request about a lease.
 pub(super) fn lease(scope: &mut Scope, request: &LeaseRequest) -> Outcome<Lease> {
-    let (now, connection) = (scope.clock.now(), &scope.connection);
+    let (now, connection) = (scope.now(), &scope.connection);
     let mut found = existing(connection, &request.session, "lease", now)?;
     let current = found.info.current.clone();
-    let lease = request.decide(&mut found.info, now)?;
+    let lease = request.decide(&mut found.info, now.wall)?;
     let branch = found.info.branch(&request.branch)?;
+    let boot = branch.lease.as_ref().and_then(|lease| now.boot_at(lease.expires_at));
     let id = stored(found.branch_id(&request.branch))?;
     connection
         .prepare_cached(
-            "UPDATE branches SET epoch = ?2, lease_owner = ?3, lease_epoch = ?4, lease_expires = ?5 WHERE id = ?1",
+            "UPDATE branches SET epoch = ?2, lease_owner = ?3, lease_epoch = ?4, lease_expires = ?5, lease_boot = ?6,
+                 lease_until = ?7
+             WHERE id = ?1",
         )?
         .execute(params![
             id,
@@ -63,6 +66,8 @@ pub(super) fn lease(scope: &mut Scope, request: &LeaseRequest) -> Outcome<Lease>
             branch.lease.as_ref().map(|lease| lease.owner.as_str()),
             branch.lease.as_ref().map(|lease| signed(lease.epoch.0)),
             branch.lease.as_ref().map(|lease| signed(lease.expires_at.0)),
+            boot.map(|boot| boot.boot.cast_signed()),
+            boot.map(|boot| signed(boot.micros)),
         ])?;
     if found.info.current != current {
         set_current(connection, found.id, id)?;
@@ -72,14 +77,14 @@ pub(super) fn lease(scope: &mut Scope, request: &LeaseRequest) -> Outcome<Lease>
 
 /// Removes; `parts` are the frames that stand in the place of history.
 pub(super) fn remove(scope: &mut Scope, removal: &Removal, parts: &[FrameRow]) -> Outcome<Removed> {
-    let (now, connection) = (scope.clock.now(), &scope.connection);
+    let (now, connection) = (scope.now(), &scope.connection);
     let Some(found) = find_session(connection, removal.session(), now)? else {
         return match removal {
             Removal::History { session, .. } => Err(missing(session, "remove").into()),
             _ => Ok(Removed::default()),
         };
     };
-    if !removal.decide(&found.info, now)? {
+    if !removal.decide(&found.info, now.wall)? {
         return Ok(Removed::default());
     }
     let before = match removal {
@@ -102,12 +107,7 @@ pub(super) fn remove(scope: &mut Scope, removal: &Removal, parts: &[FrameRow]) -
     })
 }
 
-fn existing(
-    connection: &Connection,
-    key: &SessionKey,
-    operation: &'static str,
-    now: Timestamp,
-) -> Outcome<StoredSession> {
+fn existing(connection: &Connection, key: &SessionKey, operation: &'static str, now: Moment) -> Outcome<StoredSession> {
     find_session(connection, key, now)?.ok_or_else(|| missing(key, operation).into())
 }
 

@@ -1,6 +1,6 @@
 //! Listing sessions: every filter is part of the query, every value is bound.
 
-use rekindle_core::{Cursor, SessionInfo, SessionPage, SessionQuery, Timestamp};
+use rekindle_core::{Cursor, Moment, SessionInfo, SessionPage, SessionQuery, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::failure::Outcome;
 use super::rows::{SESSION_COLUMNS, SessionRow, signed};
 
 /// The page of sessions that `query` asks for, as seen at `now`.
-pub(super) fn list(connection: &Connection, query: &SessionQuery, now: Timestamp) -> Outcome<SessionPage> {
+pub(super) fn list(connection: &Connection, query: &SessionQuery, now: Moment) -> Outcome<SessionPage> {
     let mut filter = Filter::of(query, now);
     let total = match query.total {
         true => Some(filter.count(connection)?),
@@ -37,8 +37,8 @@ struct Filter {
 }
 
 // A branch that runs without a live lease was interrupted; nothing is written when that happens.
-const STATUS: &str = "(SELECT CASE WHEN b.status = 'running' AND coalesce(b.lease_expires, 0) <= ?
-        THEN 'interrupted' ELSE b.status END FROM branches b WHERE b.id = s.current_branch)
+const STATUS: &str = "(SELECT CASE WHEN b.status = 'running' AND NOT coalesce(
+        CASE WHEN b.lease_boot = ? THEN b.lease_until > ? ELSE b.lease_expires > ? END, 0) THEN 'interrupted' ELSE b.status END FROM branches b WHERE b.id = s.current_branch)
     IN (SELECT value FROM json_each(?))";
 const UPDATED: &str =
     "max(s.created_at, coalesce((SELECT max(b.updated_at) FROM branches b WHERE b.session = s.id), 0))";
@@ -50,10 +50,12 @@ const LABELS: &str = "NOT EXISTS (SELECT 1 FROM json_each(?) wanted WHERE NOT EX
         WHERE label.key = wanted.key AND label.value = wanted.value))";
 
 impl Filter {
-    fn of(query: &SessionQuery, now: Timestamp) -> Self {
+    fn of(query: &SessionQuery, now: Moment) -> Self {
         let mut filter = Self { sql: "s.namespace = ?".into(), values: vec![text(query.namespace.as_str())] };
         if !query.statuses.is_empty() {
-            filter.and(STATUS, [signed(now.0).into(), json(&query.statuses)]);
+            let boot = now.boot.map_or(Value::Null, |boot| boot.boot.cast_signed().into());
+            let since = now.boot.map_or(Value::Null, |boot| signed(boot.micros).into());
+            filter.and(STATUS, [boot, since, signed(now.wall.0).into(), json(&query.statuses)]);
         }
         if let Some(agent) = &query.agent {
             filter.and("s.agent = ?", [text(agent)]);
@@ -101,7 +103,7 @@ impl Filter {
     }
 
     /// One session more than asked for, if there is one.
-    fn sessions(mut self, connection: &Connection, query: &SessionQuery, now: Timestamp) -> Outcome<Vec<SessionInfo>> {
+    fn sessions(mut self, connection: &Connection, query: &SessionQuery, now: Moment) -> Outcome<Vec<SessionInfo>> {
         let order = if query.oldest_first { "ASC" } else { "DESC" };
         let sql = format!(
             "SELECT {SESSION_COLUMNS} FROM sessions s WHERE {} ORDER BY s.created_at {order}, s.session {order} LIMIT ?",

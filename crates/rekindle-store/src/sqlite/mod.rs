@@ -33,7 +33,8 @@ use rekindle_core::codec::Frame;
 use rekindle_core::queue::Queue;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+    Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery,
+    Store,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -109,7 +110,7 @@ impl SqliteStore {
     /// A session, found at once; nothing if anything stands against that, whatever it is.
     fn found_at_once(&self, session: &SessionKey) -> Option<SessionInfo> {
         // One statement, so there is nothing that would have to fit together.
-        self.0.at_hand.try_read(|connection| reader::open(connection, session, self.0.clock.now()).ok())
+        self.0.at_hand.try_read(|connection| reader::open(connection, session, Moment::of(&*self.0.clock)).ok())
     }
 
     async fn read_with<T: Send + 'static>(
@@ -202,7 +203,8 @@ impl Store for SqliteStore {
             return Ok(found);
         }
         let key = session.clone();
-        self.read_with("open", Some(session), move |snapshot, clock| reader::open(snapshot, &key, clock.now())).await
+        self.read_with("open", Some(session), move |snapshot, clock| reader::open(snapshot, &key, Moment::of(clock)))
+            .await
     }
 
     async fn append(&self, append: &Append) -> Result<Appended> {
@@ -234,7 +236,7 @@ impl Store for SqliteStore {
     async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
         query.check()?;
         let query = query.clone();
-        self.read_with("list", None, move |snapshot, clock| list::list(snapshot, &query, clock.now())).await
+        self.read_with("list", None, move |snapshot, clock| list::list(snapshot, &query, Moment::of(clock))).await
     }
 
     async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {

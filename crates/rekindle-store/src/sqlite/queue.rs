@@ -87,7 +87,7 @@ impl Queue for SqliteStore {
 
 fn enqueue(scope: &mut Scope, new: &NewJob) -> Outcome<Enqueued> {
     let (now, connection) = (scope.clock.now(), &scope.connection);
-    if find_session(connection, &new.session, now)?.is_none() {
+    if find_session(connection, &new.session, now.into())?.is_none() {
         return Err(missing(&new.session, "enqueue").into());
     }
     let enqueued = Job::enqueue(jobs::find(connection, &new.session)?, new, now);

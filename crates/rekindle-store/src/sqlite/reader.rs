@@ -1,6 +1,6 @@
 //! What readers do. Every read sees one snapshot.
 
-use rekindle_core::{Error, FramePage, ReadFrames, Section, SessionInfo, SessionKey, Timestamp};
+use rekindle_core::{Error, FramePage, Moment, ReadFrames, Section, SessionInfo, SessionKey, Timestamp};
 use rusqlite::Connection;
 
 use super::failure::{Failure, Outcome};
@@ -21,7 +21,7 @@ pub(super) fn on_snapshot<T>(connection: &Connection, work: impl FnOnce(&Connect
 }
 
 /// Everything known of a session but its frames.
-pub(super) fn open(connection: &Connection, key: &SessionKey, now: Timestamp) -> Outcome<SessionInfo> {
+pub(super) fn open(connection: &Connection, key: &SessionKey, now: Moment) -> Outcome<SessionInfo> {
     let found = find_session(connection, key, now)?.ok_or_else(|| missing(key, "open"))?;
     Ok(found.info)
 }
@@ -58,7 +58,7 @@ fn complete(page: Option<FramePage>) -> Outcome<FramePage> {
 }
 
 fn absent(connection: &Connection, read: &ReadFrames) -> Outcome<Failure> {
-    let found = find_session(connection, &read.session, Timestamp::default())?;
+    let found = find_session(connection, &read.session, Timestamp::default().into())?;
     Ok(match found.map(|found| found.info.branch(&read.branch).map(drop)) {
         Some(Err(error)) => error.into(),
         _ => missing(&read.session, "read").into(),

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use rekindle_core::{
-    BranchId, BranchInfo, Damage, DamageKind, Epoch, Error, Hash, Head, LeaseInfo, Namespace, OwnerId, Position, Seq,
-    SessionHeader, SessionId, SessionInfo, SessionKey, Status, Timestamp,
+    BootTime, BranchId, BranchInfo, Damage, DamageKind, Epoch, Error, Hash, Head, LeaseInfo, Moment, Namespace,
+    OwnerId, Position, Seq, SessionHeader, SessionId, SessionInfo, SessionKey, Status, Timestamp,
 };
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -35,12 +35,13 @@ pub(super) const SESSION_COLUMNS: &str = "s.id, s.namespace, s.session, s.create
 macro_rules! branch_columns {
     () => {
         "b.id, b.name, b.parent_branch, b.fork_seq, b.head, b.head_hash, b.base_seq, b.base_hash, b.status, \
-         b.created_at, b.updated_at, b.epoch, b.lease_owner, b.lease_epoch, b.lease_expires"
+         b.created_at, b.updated_at, b.epoch, b.lease_owner, b.lease_epoch, b.lease_expires, b.lease_boot, \
+         b.lease_until, b.last_wait"
     };
 }
 
 /// How many columns [`branch`] expects.
-const BRANCH_COLUMNS: usize = 15;
+const BRANCH_COLUMNS: usize = 18;
 
 /// A session with its branches, which are few: sorting them here takes less than having them sorted.
 pub(super) const FIND: &str = concat!(
@@ -87,14 +88,14 @@ impl SessionRow {
     pub(super) fn complete_all(
         rows: Vec<Self>,
         connection: &Connection,
-        now: Timestamp,
+        now: Moment,
     ) -> rusqlite::Result<Vec<StoredSession>> {
         let ids: Vec<String> = rows.iter().map(|row| row.id.to_string()).collect();
         let mut statement = connection.prepare_cached(BRANCHES_OF_MANY)?;
         let mut of_sessions: HashMap<i64, Vec<(i64, BranchInfo)>> = HashMap::new();
         let mut found = statement.query([format!("[{}]", ids.join(","))])?;
         while let Some(row) = found.next()? {
-            of_sessions.entry(row.get(BRANCH_COLUMNS)?).or_default().push((row.get(0)?, branch(row)?));
+            of_sessions.entry(row.get(BRANCH_COLUMNS)?).or_default().push((row.get(0)?, branch(row, now)?));
         }
         let complete = |row: Self| {
             let branches = of_sessions.remove(&row.id).unwrap_or_default();
@@ -103,7 +104,7 @@ impl SessionRow {
         Ok(rows.into_iter().map(complete).collect())
     }
 
-    fn with_branches(self, branches: Vec<(i64, BranchInfo)>, now: Timestamp) -> StoredSession {
+    fn with_branches(self, branches: Vec<(i64, BranchInfo)>, now: Moment) -> StoredSession {
         let (branch_ids, branches): (Vec<_>, Vec<_>) = branches.into_iter().unzip();
         let current = branch_ids.iter().position(|id| *id == self.current_branch);
         let current = current.map_or_else(BranchId::main, |index| branches[index].branch.clone());
@@ -113,7 +114,7 @@ impl SessionRow {
             created_at: self.created_at,
             branches,
             current,
-            observed_at: now,
+            observed_at: now.wall,
             damage: damage.into_iter().collect(),
         };
         StoredSession { id: self.id, branch_ids, info }
@@ -124,7 +125,7 @@ impl SessionRow {
 pub(super) fn find_session(
     connection: &Connection,
     key: &SessionKey,
-    now: Timestamp,
+    now: Moment,
 ) -> rusqlite::Result<Option<StoredSession>> {
     let mut statement = connection.prepare_cached(FIND)?;
     let mut rows = statement.query([key.namespace.as_str(), key.id.as_str()])?;
@@ -134,7 +135,7 @@ pub(super) fn find_session(
             session = Some(SessionRow::read_from(row, BRANCH_COLUMNS)?);
         }
         if let Some(id) = row.get::<_, Option<i64>>(0)? {
-            branches.push((id, branch(row)?));
+            branches.push((id, branch(row, now)?));
         }
     }
     branches.sort_unstable_by_key(|(id, _)| *id);
@@ -209,7 +210,7 @@ fn header_or_damage(key: &SessionKey, text: &str) -> (SessionHeader, Option<Dama
     }
 }
 
-fn branch(row: &Row<'_>) -> rusqlite::Result<BranchInfo> {
+fn branch(row: &Row<'_>, now: Moment) -> rusqlite::Result<BranchInfo> {
     let parent = match optional_parsed::<BranchId>(row, 2)? {
         Some(branch) => Some(Position::new(branch, Seq(unsigned(row, 3)?))),
         None => None,
@@ -219,15 +220,14 @@ fn branch(row: &Row<'_>) -> rusqlite::Result<BranchInfo> {
         None => None,
     };
     let lease = match optional_parsed::<OwnerId>(row, 12)? {
-        Some(owner) => {
-            Some(LeaseInfo { owner, epoch: Epoch(unsigned(row, 13)?), expires_at: Timestamp(unsigned(row, 14)?) })
-        }
+        Some(owner) => Some(lease(row, owner, now)?),
         None => None,
     };
     Ok(BranchInfo {
         branch: parsed(row, 1)?,
         parent,
         head: Head { seq: Seq(unsigned(row, 4)?), hash: Hash(row.get(5)?) },
+        last_wait: Seq(unsigned(row, 17)?),
         base,
         status: parsed::<Status>(row, 8)?,
         created_at: Timestamp(unsigned(row, 9)?),
@@ -235,6 +235,17 @@ fn branch(row: &Row<'_>) -> rusqlite::Result<BranchInfo> {
         epoch: Epoch(unsigned(row, 11)?),
         lease,
     })
+}
+
+fn lease(row: &Row<'_>, owner: OwnerId, now: Moment) -> rusqlite::Result<LeaseInfo> {
+    let boot = match row.get::<_, Option<i64>>(15)? {
+        Some(boot) => Some(BootTime { boot: boot.cast_unsigned(), micros: unsigned(row, 16)? }),
+        None => None,
+    };
+    let expires_at = Timestamp(unsigned(row, 14)?);
+    let mut lease = LeaseInfo { owner, epoch: Epoch(unsigned(row, 13)?), expires_at, boot };
+    lease.seen_at(now);
+    Ok(lease)
 }
 
 pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {

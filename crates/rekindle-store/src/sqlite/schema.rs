@@ -15,7 +15,7 @@ const APPLICATION_ID: i64 = 0x524B_4A4C;
 
 /// Each script brings the schema from the version of its index to the next. Scripts that were
 /// released never change.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 // Rows of `frames` are in the order of their commits and have no index, so a commit touches the
 // end of the table and the rows of its branches, wherever their older frames stand. Ids of
@@ -114,6 +114,14 @@ CREATE TABLE workers (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE news (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL) STRICT;
 INSERT INTO news (id, count) VALUES (1, 0);
+";
+
+// The end of a lease by the clock since the machine was started, and which start that was; the last
+// record about a wait, which answers compare.
+const VERSION_3: &str = "
+ALTER TABLE branches ADD COLUMN lease_boot INTEGER;
+ALTER TABLE branches ADD COLUMN lease_until INTEGER;
+ALTER TABLE branches ADD COLUMN last_wait INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// What every database begins with.

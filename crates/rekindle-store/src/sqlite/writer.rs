@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle_core::{Clock, Error, Result, SessionKey};
+use rekindle_core::{Clock, Error, Moment, Result, SessionKey};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,6 +30,13 @@ pub(super) struct Scope {
     pub(super) branches: BranchCache,
     /// The number of the next frame, once the transaction has looked.
     pub(super) next_frame: Option<i64>,
+}
+
+impl Scope {
+    /// What the clocks show.
+    pub(super) fn now(&self) -> Moment {
+        Moment::of(&*self.clock)
+    }
 }
 
 /// Something to do in a transaction. It may be run again if the transaction was lost.

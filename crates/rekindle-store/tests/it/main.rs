@@ -12,4 +12,5 @@ mod full_disk;
 mod gate;
 mod killed;
 mod model;
+mod skewed;
 mod urls;

@@ -9,6 +9,7 @@
 
 mod append;
 mod branches;
+mod condition;
 mod lease;
 mod listing;
 mod looking;
@@ -17,6 +18,7 @@ mod transfer;
 
 pub use append::*;
 pub use branches::*;
+pub use condition::*;
 pub use lease::*;
 pub use listing::*;
 pub use looking::*;
@@ -51,6 +53,8 @@ macro_rules! conformance {
                     two_writers_one_winner
                     many_sessions_at_once_lose_nothing
                     repeated_append_is_not_duplicated
+                    an_append_can_depend_on_another_branch
+                    a_condition_on_another_branch_is_atomic
                     empty_and_huge_records
                     what_is_over_a_limit_leaves_no_trace
                     namespaces_and_sessions_are_isolated

@@ -146,9 +146,11 @@ impl<'a> Driver<'a> {
                 agree(command, outcome(renewed).map(drop), expected);
             }
             Command::Release(owner) => {
-                let Some(holding) = self.holder(*owner).and_then(|owner| self.owners.get(&owner)) else { return };
+                let Some(owner) = self.holder(*owner) else { return };
+                let Some(holding) = self.owners.get(&owner) else { return };
                 let released = self.journal().store().release(&holding.lease).await;
-                let expected = self.model.release(&holding.session, &holding.branch, holding.lease.info.epoch.0);
+                let epoch = holding.lease.info.epoch.0;
+                let expected = self.model.release(owner, &holding.session, &holding.branch, epoch);
                 agree(command, outcome(released).map(drop), expected);
             }
             other => unreachable!("{other:?} is not about leases"),

@@ -83,10 +83,11 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn release(&mut self, session: &str, branch: &str, epoch: u64) -> Outcome {
+    pub(super) fn release(&mut self, owner: u8, session: &str, branch: &str, epoch: u64) -> Outcome {
         let found = self.session(session)?.branches.get_mut(branch).ok_or("NotFound")?;
         // An expired lease may be given back, and a returned one again; a lost one not.
-        if found.epoch != epoch {
+        let another = found.lease.as_ref().is_some_and(|lease| lease.owner != owner);
+        if found.epoch != epoch || another {
             return Err("Fenced");
         }
         found.lease = None;

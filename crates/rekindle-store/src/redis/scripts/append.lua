@@ -1,6 +1,7 @@
 -- KEYS: session, frames, marks.
--- ARGV: time, branch, expected head, new head, fence, renewal, status, header as known, new header, how many
--- frames; for each frame: last record, first record, entry of the index of marks, bytes.
+-- ARGV: time, branch, expected head, new head, fence, renewal, status, header as known, new header, field of a
+-- condition or nothing, value it must have, last record about a wait or nothing, how many frames; for each frame:
+-- last record, first record, entry of the index of marks, bytes.
 -- Gives 1 if the frames were appended, 2 if the header is not the one known, else 0.
 local branch = ARGV[2]
 local state = redis.call('HMGET', KEYS[1], 'h:' .. branch, 'e:' .. branch, 'x:' .. branch)
@@ -13,7 +14,11 @@ elseif live then
   return 0
 end
 if ARGV[9] ~= '' and redis.call('HGET', KEYS[1], 'header') ~= ARGV[8] then return 2 end
-for at = 11, 7 + 4 * ARGV[10], 4 do
+if ARGV[10] ~= '' then
+  local other = redis.call('HMGET', KEYS[1], 'i:' .. string.sub(ARGV[10], 3), ARGV[10])
+  if not other[1] or (other[2] or '0') ~= ARGV[11] then return 0 end
+end
+for at = 14, 10 + 4 * ARGV[13], 4 do
   redis.call('XADD', KEYS[2], ARGV[at] .. '-0', ARGV[at + 1], ARGV[at + 3])
   if ARGV[at + 2] ~= '' then redis.call('ZADD', KEYS[3], 0, ARGV[at + 2]) end
 end
@@ -27,6 +32,7 @@ end
 also('s:' .. branch, ARGV[7])
 also('x:' .. branch, ARGV[6] ~= '' and later(now, ARGV[6]) or '')
 also('header', ARGV[9])
+also('w:' .. branch, ARGV[12])
 redis.call('HSET', KEYS[1], unpack(fields))
 appended(now)
 return 1
