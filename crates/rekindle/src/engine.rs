@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use rekindle_core::codec::Codec;
 use rekindle_core::{
-    Clock, Journal, MessageId, Namespace, OwnerId, Result, SessionHeader, SessionId, SessionInfo, SessionKey, Store,
+    Clock, Journal, Lease, MessageId, Namespace, OwnerId, Result, SessionHeader, SessionId, SessionInfo, SessionKey,
+    Store, Timestamp,
 };
 use rekindle_store::{StoreOptions, SystemClock, system_ids};
 
+use crate::clock::StoreClock;
 use crate::driver::Live;
 use crate::executor::graph::CheckpointConfig;
 use crate::secret::{NoSecrets, SecretSource};
@@ -41,6 +43,7 @@ pub struct Engine {
 
 struct Shared {
     journal: Journal,
+    clock: Arc<StoreClock>,
     secrets: Arc<dyn SecretSource>,
     lease: Duration,
     poll: Duration,
@@ -70,8 +73,10 @@ impl Engine {
 
     /// Over a journal: choose codec, clock and ids yourself.
     pub fn with_journal(journal: Journal) -> Self {
+        let clock = Arc::new(StoreClock::new(Arc::clone(journal.clock())));
         let shared = Shared {
-            journal,
+            journal: journal.with_clock(Arc::clone(&clock) as _),
+            clock,
             secrets: Arc::new(NoSecrets),
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(250),
@@ -116,10 +121,14 @@ impl Engine {
         self.change(|shared| shared.has_died = has_died)
     }
 
-    /// Another clock than the journal's own, for what records say and for what is due.
+    /// Another clock than the journal's own for the time that passes between two answers of the store.
+    /// When a wait expires and what records say goes by the store's time, once it has answered.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
-        self.change(|shared| shared.journal = shared.journal.clone().with_clock(clock))
+        self.change(|shared| {
+            shared.clock = Arc::new(StoreClock::new(clock));
+            shared.journal = shared.journal.clone().with_clock(Arc::clone(&shared.clock) as _);
+        })
     }
 
     /// When graphs make checkpoints here, whatever they say themselves.
@@ -188,6 +197,7 @@ impl Engine {
         let shared = &self.shared;
         let mut copy = Shared {
             journal: shared.journal.clone(),
+            clock: Arc::clone(&shared.clock),
             secrets: Arc::clone(&shared.secrets),
             lease: shared.lease,
             poll: shared.poll,
@@ -202,6 +212,19 @@ impl Engine {
 
     pub(crate) fn secrets(&self) -> &Arc<dyn SecretSource> {
         &self.shared.secrets
+    }
+
+    /// The store's time, as far as it is known.
+    pub(crate) fn clock(&self) -> &StoreClock {
+        &self.shared.clock
+    }
+
+    /// Takes note of the store's time by a lease that was just granted or renewed.
+    pub(crate) fn observe(&self, lease: &Lease) {
+        // One without end says nothing about the time.
+        if lease.info.expires_at < Timestamp::MAX {
+            let _ = self.shared.clock.observe(lease.info.expires_at.minus(self.shared.lease));
+        }
     }
 
     pub(crate) fn checkpoint_config(&self) -> Option<&CheckpointConfig> {

@@ -33,6 +33,7 @@
 //! * [`importer`]: sessions that other programs stored.
 //! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
 
+mod clock;
 mod driver;
 mod engine;
 mod event;

@@ -27,7 +27,7 @@ use crate::record::{Record, SessionDescribed};
 use crate::session::{BranchInfo, Damage, DamageKind, SessionHeader, SessionInfo, SessionPage, SessionQuery};
 use crate::status::Status;
 use crate::store::{Append, Appended, Condition, Fork, NewSession, Removal, Removed, Store};
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
 /// How often an unleased append to the inbox is tried again when others append too.
 const INBOX_ATTEMPTS: usize = 1_000;
@@ -175,8 +175,12 @@ impl Journal {
     /// Encodes records as an append that can be given to the store, more than once if need be:
     /// repeating the same [`Append`] never duplicates it.
     pub fn prepare(&self, target: &Target, records: &[Record]) -> Result<Append> {
+        self.prepare_at(target, records, self.clock.now())
+    }
+
+    fn prepare_at(&self, target: &Target, records: &[Record], at: Timestamp) -> Result<Append> {
         let place = Place { session: &target.session, branch: &target.branch };
-        let stamp = Stamp { after: target.expected, at: self.clock.now(), nonce: self.ids.nonce() };
+        let stamp = Stamp { after: target.expected, at, nonce: self.ids.nonce() };
         let frame = self.codec.encode(place, stamp, records)?;
         let mut append = Append::new(target.session.clone(), target.branch.clone(), target.expected, vec![frame]);
         append.fence = target.fence;
@@ -201,8 +205,8 @@ impl Journal {
         self.append_to_inbox(session, append).await.map_err(|error| error.during("send"))
     }
 
-    /// The same, right behind what stands in the inbox of `info`: `Conflict` if there is more by now,
-    /// `Overtaken` if the condition does not hold.
+    /// The same, right behind what stands in the inbox of `info`, and with the time at which that was
+    /// seen: `Conflict` if there is more by now, `Overtaken` if the condition does not hold.
     pub async fn send_behind(
         &self,
         info: &SessionInfo,
@@ -210,7 +214,8 @@ impl Journal {
         condition: Option<Condition>,
     ) -> Result<Position> {
         let context = |error: Error| error.during("send");
-        let append = inbox_target(info).and_then(|target| self.prepare(&target, records)).map_err(context)?;
+        let prepared = |target| self.prepare_at(&target, records, info.observed_at);
+        let append = inbox_target(info).and_then(prepared).map_err(context)?;
         let append = Append { condition, ..append };
         let appended = self.store.append(&append).await.map_err(context)?;
         Ok(Position::new(BranchId::inbox(), appended.head.seq))

@@ -9,8 +9,8 @@ use rekindle_core::record::{
     Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome, WaitDecision,
 };
 use rekindle_core::{
-    BranchId, Entry, Json, LogName, MessageId, Position, Record, Result, RunId, Seq, SessionKey, State, Timestamp,
-    WaitId, WaitState,
+    BranchId, Entry, Error, Head, Json, LogName, MessageId, Position, Record, Result, RunId, Seq, SessionKey, State,
+    Timestamp, WaitId, WaitState,
 };
 
 use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, own_run, register};
@@ -141,6 +141,23 @@ impl Driver {
         self.take_over(core, entries, obey).await
     }
 
+    /// Takes over everything that stands in the inbox, and gives its end.
+    pub(super) async fn take_whole_inbox(&self, core: &mut Core) -> Result<Head> {
+        loop {
+            let info = self.engine().journal().open(self.session()).await?;
+            let head = info.branch(&BranchId::inbox())?.head;
+            let before = core.state.inbox_taken();
+            if before >= head.seq {
+                return Ok(head);
+            }
+            self.take_inbox(core, true).await?;
+            if core.state.inbox_taken() == before {
+                let message = format!("the inbox ends at record {}, but there is nothing behind {before}", head.seq);
+                return Err(Error::corrupt(message).on(self.session()));
+            }
+        }
+    }
+
     /// The same with what was read of the inbox before.
     pub(super) async fn take_over(&self, core: &mut Core, mut entries: Vec<Received>, obey: bool) -> Result<()> {
         let all = entries.len();
@@ -247,7 +264,7 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) seq: Seq,
-    /// When it was sent, by the sender's clock.
+    /// When it was sent, by the store's time as the sender knew it.
     pub(crate) at: Timestamp,
     pub(crate) record: Record,
 }

@@ -59,7 +59,8 @@ impl Shared {
         let started = Instant::now();
         let renewed = self.engine.journal().store().renew(&self.lease, self.engine.lease()).await;
         match renewed {
-            Ok(_) => {
+            Ok(lease) => {
+                self.engine.observe(&lease);
                 self.deadline.renewed(started, self.engine.lease());
                 Ok(())
             }

@@ -172,7 +172,7 @@ impl Driver {
         &self.shared.options
     }
 
-    /// Now, by the journal's clock.
+    /// Now, by the store's clock.
     pub fn now(&self) -> Timestamp {
         self.engine().journal().clock().now()
     }

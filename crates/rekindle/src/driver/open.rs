@@ -167,7 +167,10 @@ async fn acquire(opening: &Opening<'_>, branch: &BranchId, owner: &OwnerId) -> R
     loop {
         let asked = Instant::now();
         let error = match store.acquire(session, branch, owner, engine.lease()).await {
-            Ok(lease) => return Ok(Acquired { lease, asked, evicted }),
+            Ok(lease) => {
+                engine.observe(&lease);
+                return Ok(Acquired { lease, asked, evicted });
+            }
             Err(error) => error,
         };
         let ErrorKind::AlreadyRunning { owner: holder, branch: held, epoch, .. } = error.kind() else {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rekindle_core::{Error, ErrorKind, Record, Result};
+use rekindle_core::{Condition, Error, ErrorKind, Record, Result};
 
 use super::{Core, Driver, PersistFailure, limits};
 use crate::event::LiveKind;
@@ -24,6 +24,19 @@ impl Driver {
             Ok(()) => Ok(()),
             Err(error) => self.failed(core, error).await,
         }
+    }
+
+    /// Commits a record, after everything before it, if a condition on another branch holds; on disk
+    /// when it returns. `Overtaken` if it does not: then nothing was recorded.
+    pub(super) async fn commit_if(&self, core: &mut Core, record: Record, condition: Condition) -> Result<()> {
+        self.write(core).await?;
+        match core.writer.commit_if(std::slice::from_ref(&record), condition).await {
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Overtaken { .. }) => return Err(error),
+            Err(error) => self.failed(core, error).await?,
+        }
+        self.shared.committed.store(core.writer.head().seq.0, Ordering::SeqCst);
+        core.state.apply(&record)
     }
 
     /// Writes what is staged if more of it would not fit into one batch.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rekindle_core::record::{
-    CheckpointType, RunState, RunStateKind, WaitCloseReason, WaitClosed, WaitKind, WaitReminded,
+    CheckpointType, RunState, RunStateKind, WaitCloseReason, WaitClosed, WaitExpired, WaitKind, WaitReminded,
 };
-use rekindle_core::{EffectId, Json, Record, Result, WaitId, WaitState};
+use rekindle_core::{BranchId, Condition, EffectId, ErrorKind, Json, Record, Result, WaitId, WaitState};
 use serde_json::Value;
 
 use super::{Driver, NewCheckpoint};
@@ -89,8 +89,16 @@ impl Driver {
         .await
     }
 
-    /// What a wait has come to, with the record that closes it; nothing while it is open.
-    pub(crate) fn verdict(&self, wait: &WaitState) -> Result<Option<(Verdict, Record)>> {
+    /// What a wait has come to, with the record that closes it; nothing while it is open. That it
+    /// expired is on record before anything follows from it, so that no answer is accepted any more.
+    pub(crate) async fn verdict(&self, wait: &WaitState) -> Result<Option<(Verdict, Record)>> {
+        let expires = matches!(verdict(wait, self.now()), Some((_, true)));
+        // Nobody answers a timer, so nobody can be refused.
+        let settled = match expires && !wait.expired && wait.opened.kind != WaitKind::Timer {
+            true => self.expire(&wait.opened.wait).await?,
+            false => Some(wait.clone()),
+        };
+        let Some(wait) = &settled else { return Ok(None) };
         let Some((verdict, expired)) = verdict(wait, self.now()) else { return Ok(None) };
         let value = match &verdict {
             Verdict::Answered(value) => Some(value.clone()),
@@ -101,6 +109,25 @@ impl Driver {
         let reason = if expired { WaitCloseReason::Expired } else { WaitCloseReason::Answered };
         let closed = WaitClosed::new(wait.opened.wait.clone(), reason, value);
         Ok(Some((verdict, closed.into())))
+    }
+
+    /// Records that a wait expired, unless an answer is in the inbox: the commit names the end of the
+    /// inbox that was read, and an answer names the last record about a wait on this branch. So of an
+    /// answer and an expiry that happen together, one is refused. Gives the wait as it is then.
+    async fn expire(&self, wait: &WaitId) -> Result<Option<WaitState>> {
+        let mut core = self.shared.core.lock().await;
+        loop {
+            let inbox = self.take_whole_inbox(&mut core).await?;
+            let Some(now) = core.state.wait(wait).cloned() else { return Ok(None) };
+            if !matches!(verdict(&now, self.now()), Some((_, true))) || now.expired {
+                return Ok(Some(now));
+            }
+            let expired = WaitExpired { wait: wait.clone(), extra: Default::default() };
+            match self.commit_if(&mut core, expired.into(), Condition::head(BranchId::inbox(), inbox)).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Overtaken { .. }) => {}
+                committed => committed?,
+            }
+        }
     }
 
     /// Records the reminders that are due.

@@ -2,8 +2,8 @@
 
 use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind};
 use rekindle_core::{
-    Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey, Timestamp, WaitId,
-    WaitState,
+    Condition, Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey, Timestamp,
+    WaitId, WaitState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -125,7 +125,7 @@ async fn give_from(
             },
         };
         match give_to(engine, &open, answer).await {
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. } | ErrorKind::Overtaken { .. }) => {}
             given => return given,
         }
     }
@@ -133,9 +133,10 @@ async fn give_from(
     Err(Error::new(ErrorKind::StoreUnavailable, message))
 }
 
-/// Gives an answer to a wait that is open; `Conflict` if something else came into the inbox meanwhile.
+/// Gives an answer to a wait that is open; `Conflict` if something else came into the inbox meanwhile,
+/// `Overtaken` if something happened to a wait of its branch.
 async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Result<Answered> {
-    let now = engine.journal().clock().now();
+    let now = restored.info.observed_at;
     let (wait, unread) = with_unread(engine, restored, &answer.wait).await?;
     let owner = show::owner(&restored.info);
     let answered = |position, repeated, decided| Answered {
@@ -159,7 +160,10 @@ async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Resul
     check(&wait, &record, now)?;
     let mut after = wait;
     after.decisions.push(WaitDecision::from(&record));
-    let position = inbox::put_behind(engine, &restored.info, record.into()).await?;
+    // If the wait is decided, closed or found expired meanwhile, the append is refused.
+    let branch = restored.info.branch(&restored.position.branch)?;
+    let unchanged = Condition::last_wait(branch.branch.clone(), branch.last_wait);
+    let position = inbox::put_behind(engine, &restored.info, record.into(), Some(unchanged)).await?;
     Ok(answered(Some(position), false, decided(&after)))
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use rekindle_core::codec::Place;
 use rekindle_core::{
-    BranchId, ErrorKind, Position, ReadFrames, Record, Restored, Result, Seq, SessionInfo, SessionKey, Slot,
+    BranchId, Condition, ErrorKind, Position, ReadFrames, Record, Restored, Result, Seq, SessionInfo, SessionKey, Slot,
     StoreExt as _,
 };
 
@@ -57,7 +57,7 @@ pub(super) async fn newest(
 /// Puts a record into the inbox and wakes the run, if it is in this process.
 pub(super) async fn put(engine: &Engine, session: &SessionKey, record: Record) -> Result<Position> {
     let info = engine.journal().open(session).await?;
-    let position = match engine.journal().send_behind(&info, std::slice::from_ref(&record)).await {
+    let position = match engine.journal().send_behind(&info, std::slice::from_ref(&record), None).await {
         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
             engine.journal().send(session, &[record]).await?
         }
@@ -67,9 +67,15 @@ pub(super) async fn put(engine: &Engine, session: &SessionKey, record: Record) -
     Ok(position)
 }
 
-/// The same, if nobody has put anything there since the session was opened; `Conflict` otherwise.
-pub(super) async fn put_behind(engine: &Engine, info: &SessionInfo, record: Record) -> Result<Position> {
-    let position = engine.journal().send_behind(info, &[record]).await?;
+/// The same, if nothing was put there since the session was opened (`Conflict` otherwise) and the
+/// condition holds (`Overtaken` otherwise).
+pub(super) async fn put_behind(
+    engine: &Engine,
+    info: &SessionInfo,
+    record: Record,
+    condition: Option<Condition>,
+) -> Result<Position> {
+    let position = engine.journal().send_behind(info, &[record], condition).await?;
     wake(engine, info).await;
     Ok(position)
 }

@@ -57,7 +57,7 @@ pub async fn inspect(engine: &Engine, session: &SessionKey, at: &At) -> Result<I
     let restored = at.load(engine, session).await.map_err(|error| error.during("inspect"))?;
     let checkpoint = engine.journal().last_checkpoint(&restored).await?;
     let is_head = restored.info.branch(&restored.position.branch)?.head == restored.head;
-    let now = engine.journal().clock().now();
+    let now = restored.info.observed_at;
     let status = if is_head { show::status(&restored) } else { restored.state.status() };
     let Restored { state, position, head, .. } = restored;
     Ok(Inspected {

@@ -99,7 +99,7 @@ pub(super) async fn put_once(
             check_new_run(engine, &info, run).await?;
         }
         let put = match chosen || record.run.is_some() {
-            true => inbox::put_behind(engine, &info, record.clone().into()).await,
+            true => inbox::put_behind(engine, &info, record.clone().into(), None).await,
             false => inbox::put(engine, session, record.clone().into()).await,
         };
         match put {

@@ -225,7 +225,7 @@ fn from_info(info: SessionInfo, checkpoint: Option<CheckpointInfo>) -> Shown {
 }
 
 async fn fill(engine: &Engine, shown: &mut Shown, restored: &Restored) -> Result<()> {
-    let (state, now) = (&restored.state, engine.journal().clock().now());
+    let (state, now) = (&restored.state, restored.info.observed_at);
     // The index of a new fork says `idle`; the state says what it was forked from.
     shown.status = status(restored);
     shown.run = state.run().map(RunView::of);
@@ -317,7 +317,7 @@ impl WaitView {
             opened: wait.opened.clone(),
             decisions: wait.decisions.clone(),
             approve_digest: crate::wait::shown_digest(wait),
-            expired: wait.opened.expires_at.is_some_and(|at| at <= now),
+            expired: crate::wait::is_due(wait, now),
         }
     }
 }

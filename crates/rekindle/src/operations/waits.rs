@@ -60,7 +60,7 @@ pub async fn waits(engine: &Engine, namespace: &Namespace) -> Result<OpenWaits> 
 
 async fn waits_of(engine: &Engine, session: &SessionKey) -> Result<Vec<OpenWait>> {
     let restored = engine.journal().load(session, None).await?;
-    let now = engine.journal().clock().now();
+    let now = restored.info.observed_at;
     let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
     let open = |wait: &WaitState| {
         let seen = as_seen(wait, &unread);

@@ -41,8 +41,12 @@ pub(crate) fn verdict(wait: &WaitState, now: Timestamp) -> Option<(Verdict, bool
     if let Some(verdict) = decided {
         return Some((verdict, false));
     }
-    let expired = wait.opened.expires_at.is_some_and(|at| at <= now);
-    expired.then(|| (on_expiry(&wait.opened), true))
+    is_due(wait, now).then(|| (on_expiry(&wait.opened), true))
+}
+
+/// Whether the time of a wait has come, by the record that says so or by the clock.
+pub(crate) fn is_due(wait: &WaitState, now: Timestamp) -> bool {
+    wait.expired || wait.opened.expires_at.is_some_and(|at| at <= now)
 }
 
 fn approval(opened: &WaitOpened, decisions: &[WaitDecision]) -> Option<Verdict> {
@@ -111,10 +115,10 @@ fn approves_something_else(wait: &WaitState) -> Error {
     Error::invalid(message).hint(format!("look at {arguments} and approve digest {shown}, or reject the call"))
 }
 
-/// Whether `answer` may be given to the wait as it is at `now`; the error says why not.
-pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, now: Timestamp) -> Result<()> {
+/// An error unless `answer`, given at `at` by the store's time, fits the wait.
+pub(crate) fn check_answer(wait: &WaitState, answer: &InboxAnswer, at: Timestamp) -> Result<()> {
     let opened = &wait.opened;
-    if opened.expires_at.is_some_and(|at| at <= now) {
+    if is_due(wait, at) {
         let message = format!("the wait `{}` has expired", opened.wait);
         return Err(Error::new(rekindle_core::ErrorKind::WaitClosed, message)
             .hint("resume the session: the default of the wait counts"));
@@ -154,7 +158,7 @@ mod tests {
 
     fn wait(spec: WaitSpec) -> WaitState {
         let opened = spec.open(WaitId::new("w").unwrap(), Timestamp(0)).unwrap();
-        WaitState { opened, decisions: Vec::new(), reminded: false }
+        WaitState { opened, decisions: Vec::new(), reminded: false, expired: false }
     }
 
     fn approval_of(approvals: u32) -> WaitSpec {

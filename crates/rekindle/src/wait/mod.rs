@@ -11,7 +11,7 @@ use rekindle_core::{Hash, Json, Record, Result, Timestamp, WaitId, WaitState};
 use crate::tool::Schema;
 
 pub use decide::Verdict;
-pub(crate) use decide::{check_answer, shown_digest, verdict};
+pub(crate) use decide::{check_answer, is_due, shown_digest, verdict};
 
 /// What to wait for.
 #[derive(Clone, Debug, PartialEq)]

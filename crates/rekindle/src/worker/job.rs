@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::look::{Look, Next, Told, look};
 use super::{Core, Running, Work, WorkerEvent};
+use crate::clock::StoreClock;
 use crate::driver::{Inbox, Looked, NextInput, OnWait, ResumeOptions, RunHandle, RunReport};
 use crate::engine::Engine;
 use crate::event::Event;
@@ -303,7 +304,7 @@ impl JobTurn<'_> {
             Fate::Done => (Settlement::Done, WorkerEvent::Done { session }),
             Fate::Later(ready_at) => {
                 let after = ready_at.map(|at| at.since(now));
-                let ready_at = ready_at.map(|at| self.core.clock.as_store(at));
+                let ready_at = ready_at.map(StoreClock::surely);
                 (Settlement::Later { ready_at }, WorkerEvent::Waits { session, after })
             }
             Fate::Again { after, counts, note } => {

@@ -27,7 +27,6 @@
 //! ```
 
 mod claims;
-mod clock;
 mod event;
 mod job;
 mod look;
@@ -50,7 +49,6 @@ pub use work::{Resolver, Work};
 
 use crate::engine::Engine;
 use crate::operations::queue_of;
-use clock::StoreClock;
 use work::Kept;
 
 /// Somebody who is told what a worker does.
@@ -88,14 +86,12 @@ pub struct Worker {
 
 /// What the tasks of a worker share.
 struct Core {
-    /// For runs: with the store's clock.
     engine: Engine,
     name: OwnerId,
     settings: Settings,
     works: BTreeMap<String, Arc<dyn Work>>,
     resolver: Option<Arc<dyn Resolver>>,
     kept: Kept,
-    clock: Arc<StoreClock>,
     running: Mutex<HashMap<SessionKey, Running>>,
     /// There may be something to claim, or room for it.
     changed: Notify,
@@ -245,9 +241,7 @@ impl WorkerBuilder {
             Some(name) => self.engine.with_owner(name.clone()),
             None => self.engine,
         };
-        let clock = Arc::new(StoreClock::new(Arc::clone(engine.journal().clock())));
         let name = engine.new_owner().map_err(context)?;
-        let engine = engine.with_clock(Arc::clone(&clock) as _);
         let hold = self.hold.unwrap_or(self.settings.hold).max(Duration::from_millis(50));
         let core = Core {
             engine,
@@ -256,7 +250,6 @@ impl WorkerBuilder {
             works: self.works.into_iter().map(|work| (work.name().to_owned(), work)).collect(),
             resolver: self.resolver,
             kept: Kept::default(),
-            clock,
             running: Mutex::default(),
             changed: Notify::new(),
             missed: AtomicBool::new(false),
@@ -312,7 +305,7 @@ impl Core {
 
     /// Takes note of the store's time.
     fn observe(&self, now: Timestamp) {
-        if let Some(seconds) = self.clock.observe(now) {
+        if let Some(seconds) = self.engine.clock().observe(now) {
             self.tell(WorkerEvent::ClockOff { seconds });
         }
     }

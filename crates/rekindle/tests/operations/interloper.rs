@@ -1,7 +1,7 @@
 //! A store in which somebody else is quicker: between what an operation read and what it writes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,12 +13,33 @@ use rekindle::{
     SessionQuery, Store, StoreExt as _, Target,
 };
 use rekindle_store::MemoryStore;
+use tokio::sync::Notify;
 
 #[derive(Debug)]
 pub struct Interloper {
     store: Arc<MemoryStore>,
     journal: Journal,
     next: AtomicU8,
+    held: Mutex<Option<(bool, Arc<Held>)>>,
+}
+
+/// An append that is on its way to the store and stands still.
+#[derive(Debug, Default)]
+pub struct Held {
+    reached: Notify,
+    released: Notify,
+}
+
+impl Held {
+    /// Waits until the append is on its way.
+    pub async fn reached(&self) {
+        self.reached.notified().await;
+    }
+
+    /// Lets it arrive.
+    pub fn release(&self) {
+        self.released.notify_one();
+    }
 }
 
 const LEASE: u8 = 1;
@@ -28,7 +49,20 @@ impl Interloper {
     pub fn new(store: MemoryStore, clock: Arc<dyn Clock>) -> Self {
         let store = Arc::new(store);
         let journal = Journal::new(store.clone(), Codec::new(), clock, IdSource::seeded([9; 32]));
-        Self { store, journal, next: AtomicU8::new(0) }
+        Self { store, journal, next: AtomicU8::new(0), held: Mutex::default() }
+    }
+
+    /// Holds the next append with a condition: one to the inbox, or one to another branch.
+    pub fn hold_next(&self, inbox: bool) -> Arc<Held> {
+        let held = Arc::new(Held::default());
+        *self.held.lock().unwrap() = Some((inbox, Arc::clone(&held)));
+        held
+    }
+
+    fn is_held(&self, append: &Append) -> Option<Arc<Held>> {
+        let mut held = self.held.lock().unwrap();
+        let meant = |(inbox, _): &mut (bool, _)| append.condition.is_some() && *inbox == append.branch.is_inbox();
+        held.take_if(meant).map(|(_, held)| held)
     }
 
     pub fn take_lease_before_next_append(&self) {
@@ -72,6 +106,10 @@ impl Store for Interloper {
     }
 
     async fn append(&self, append: &Append) -> Result<Appended> {
+        if let Some(held) = self.is_held(append) {
+            held.reached.notify_one();
+            held.released.notified().await;
+        }
         if !append.branch.is_inbox() {
             self.step_in(append).await?;
         }

@@ -7,6 +7,7 @@ mod change;
 mod control;
 mod interloper;
 mod look;
+mod overtaken;
 mod pending;
 mod replay;
 mod retention;

@@ -38,7 +38,7 @@ impl Caller<'_> {
 
     /// What the answer to a wait means for its call.
     pub(crate) async fn answered(&mut self, ready: Ready, wait: &WaitState) -> Result<Next> {
-        let Some((verdict, closed)) = self.driver.verdict(wait)? else {
+        let Some((verdict, closed)) = self.driver.verdict(wait).await? else {
             return Ok(Next::Waits(wait_text(wait)));
         };
         let call = ready.call.clone();

@@ -155,7 +155,7 @@ impl FlowContext {
             match self.driver.wait_of(&effect.id).await {
                 None => self.open_wait(&effect, spec).await?,
                 Some(wait) => {
-                    if let Some((verdict, closed)) = self.driver.verdict(&wait)? {
+                    if let Some((verdict, closed)) = self.driver.verdict(&wait).await? {
                         self.close_wait(&effect, verdict, closed).await?;
                         continue;
                     }

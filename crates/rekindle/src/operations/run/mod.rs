@@ -193,7 +193,7 @@ async fn unfinished(engine: &Engine, info: &SessionInfo, progress: &mut RunProgr
         _ => RunPhase::Working,
     };
     // Also while it works: another answer may have set it going.
-    progress.waits = unanswered(engine, &restored, &unread);
+    progress.waits = unanswered(&restored, &unread);
     if restored.state.status() == Status::Waiting {
         // A session without a wait of its own waits for another session.
         if !progress.waits.is_empty() || restored.state.waits().next().is_none() {
@@ -215,8 +215,8 @@ fn left_behind(progress: &mut RunProgress) {
 }
 
 /// What waits for an answer that nobody has given yet. Times end by themselves.
-fn unanswered(engine: &Engine, restored: &Restored, unread: &[Received]) -> Vec<WaitView> {
-    let now = engine.journal().clock().now();
+fn unanswered(restored: &Restored, unread: &[Received]) -> Vec<WaitView> {
+    let now = restored.info.observed_at;
     let seen = restored.state.waits().map(|wait| as_seen(wait, unread));
     seen.filter(|wait| verdict(wait, now).is_none()).map(|wait| WaitView::of(&wait, now)).collect()
 }
