@@ -11,16 +11,16 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        system::now()
+        machine::now()
     }
 
     fn since_boot(&self) -> Option<BootTime> {
-        system::since_boot()
+        machine::since_boot()
     }
 }
 
 #[cfg(target_os = "linux")]
-mod system {
+mod machine {
     use std::sync::OnceLock;
 
     use rekindle_core::{BootTime, Hash, Timestamp};
@@ -51,7 +51,7 @@ mod system {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod system {
+mod machine {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use rekindle_core::{BootTime, Timestamp};
