@@ -204,7 +204,7 @@ catalog! {
     ErrorKind::EffectMismatch => "RK0021", "EffectMismatch", Never,
         "the outcome on record belongs to a call with another tool or other arguments", "undo the edit, or fork before the call and go on from there";
     ErrorKind::InDoubt => "RK0022", "InDoubt", Never,
-        "a call with side effects was under way when its process died, and nobody may repeat it", "find out whether it happened and settle the effect by hand, then resume";
+        "the outcome of a call with side effects was not recorded, and nobody may repeat it", "find out whether it happened and settle the effect by hand, then resume";
     ErrorKind::BudgetSpent { .. } => "RK0023", "BudgetSpent", Never,
         "a budget of the session is used up", "resume with a raised budget, which is recorded, or cancel the run";
     ErrorKind::ModelFailed => "RK0024", "ModelFailed", Later,
@@ -289,6 +289,13 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds a fact to the message.
+    #[must_use]
+    pub fn adding(mut self, fact: impl fmt::Display) -> Self {
+        self.0.message = format!("{}; {fact}", self.0.message).into();
         self
     }
 

@@ -226,6 +226,14 @@ impl BranchWriter {
         self.make_room().await
     }
 
+    /// Has everything committed so far written without waiting for it, in every mode.
+    pub fn write_soon(&self) {
+        let mut queue = self.shared.queue();
+        queue.wanted = queue.target.expected.seq;
+        drop(queue);
+        self.shared.work.notify_one();
+    }
+
     /// Whether it stopped after a failure.
     pub fn has_failed(&self) -> bool {
         self.shared.durable.borrow().failed

@@ -47,6 +47,7 @@ struct Shared {
     secrets: Arc<dyn SecretSource>,
     lease: Duration,
     poll: Duration,
+    store_patience: Option<Duration>,
     owner: String,
     has_died: fn(&OwnerId) -> bool,
     checkpoint_config: Option<CheckpointConfig>,
@@ -80,6 +81,7 @@ impl Engine {
             secrets: Arc::new(NoSecrets),
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(250),
+            store_patience: None,
             owner: String::new(),
             has_died: |_| false,
             checkpoint_config: None,
@@ -105,6 +107,14 @@ impl Engine {
     #[must_use]
     pub fn with_poll(self, poll: Duration) -> Self {
         self.change(|shared| shared.poll = poll.max(Duration::from_millis(5)))
+    }
+
+    /// How long a run tries again when its store is out of reach or busy, before it does what its
+    /// [`PersistFailure`](crate::PersistFailure) says. Never longer than its lease lasts, and as long as
+    /// that unless this says otherwise.
+    #[must_use]
+    pub fn with_store_patience(self, patience: Duration) -> Self {
+        self.change(|shared| shared.store_patience = Some(patience))
     }
 
     /// What the ids of lease owners begin with, so that people can tell who runs a session.
@@ -201,6 +211,7 @@ impl Engine {
             secrets: Arc::clone(&shared.secrets),
             lease: shared.lease,
             poll: shared.poll,
+            store_patience: shared.store_patience,
             owner: shared.owner.clone(),
             has_died: shared.has_died,
             checkpoint_config: shared.checkpoint_config.clone(),
@@ -233,6 +244,10 @@ impl Engine {
 
     pub(crate) fn lease(&self) -> Duration {
         self.shared.lease
+    }
+
+    pub(crate) fn store_patience(&self) -> Duration {
+        self.shared.store_patience.unwrap_or(self.shared.lease)
     }
 
     pub(crate) fn poll(&self) -> Duration {

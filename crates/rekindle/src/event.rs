@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use rekindle_core::{BranchId, Entry, Error, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey, Timestamp};
+use rekindle_core::{
+    BranchId, Entry, Error, Position, Record, Result, Retry, RunId, Seq, SessionInfo, SessionKey, Timestamp,
+};
 use rekindle_store::Watermark;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -151,7 +153,18 @@ impl Events {
                 return Ok(None);
             }
             let over = self.over.as_ref().is_some_and(CancellationToken::is_cancelled);
-            if !self.read_more().await? {
+            let more = match self.read_more().await {
+                // Whether the store is away for too long is for the run to say: its report does.
+                Err(error) if self.over.is_some() && error.retry() == Retry::Later => {
+                    if !over {
+                        tokio::time::sleep(self.engine.poll()).await;
+                        continue;
+                    }
+                    false
+                }
+                more => more?,
+            };
+            if !more {
                 // Over before the last look: there is no more.
                 self.ended |= over;
                 let said = if over { None } else { self.wait().await };

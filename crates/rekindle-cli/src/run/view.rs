@@ -17,6 +17,9 @@ const SPINNER: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠧", "⠇", "�
 /// How many lines of an answer under way are shown.
 const ANSWER_LINES: usize = 4;
 
+/// The end of an outage of the store.
+const BACK: &str = "the store is back";
+
 /// A run as it is watched.
 pub struct View {
     ui: Ui,
@@ -147,9 +150,16 @@ impl View {
                 self.keep(&format!("{}before the crash it had said: {line}{}", style::DIM, style::RESET));
             }
             LiveKind::Progress { effect, value } => self.calls.progress(&effect, fit(value.as_str(), 60)),
-            LiveKind::StoreAway { error } => self.warn(&format!("the store is away, the run stands still: {error}")),
+            LiveKind::StoreAway { error } => {
+                // The next outage is told again.
+                self.said.remove(BACK);
+                self.warn(&format!("the store is away, trying again: {error}"));
+            }
             LiveKind::Degraded { error } => self.warn(&format!("the store failed, the run goes on: {error}")),
-            LiveKind::StoreBack => self.warn("the store is back"),
+            LiveKind::StoreBack => {
+                self.said.retain(|text| !text.starts_with("the store"));
+                self.warn(BACK);
+            }
             LiveKind::Notice(text) => self.warn(&text),
             _ => {}
         }

@@ -114,12 +114,13 @@ pub fn explained(app: &App, error: Error) -> Error {
     error.hint(hint)
 }
 
-/// An error that ended a run under way: what to do when the store is there again.
+/// An error that ended a run under way: what to do when the store is there again. The error itself
+/// says what is on record and which calls are in doubt.
 pub fn cut_off(app: &App, error: Error) -> Error {
     match (error.kind(), error.session().cloned()) {
         (ErrorKind::StoreUnavailable | ErrorKind::PersistFailed, Some(session)) => {
             let line = resume(app, &session);
-            error.hint(format!("what was done is on record; when the store can be written again: {line}"))
+            error.hint(format!("when the store can be written again: {line}"))
         }
         _ => explained(app, error),
     }

@@ -1,5 +1,6 @@
 //! The state of a session at a position: a pure fold of its records. No user code runs.
 
+mod check;
 mod compact;
 mod diff;
 
@@ -13,7 +14,7 @@ use serde_json::{Map, Value};
 pub(crate) use compact::compact;
 pub use diff::{LogDiff, RegisterChange, RegisterDiff, StateDiff};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::id::{CheckpointId, EffectId, LogName, RegisterKey, WaitId};
 use crate::json::Json;
 use crate::position::Seq;
@@ -302,7 +303,7 @@ impl State {
         let values = append.effects.iter().map(|effect| {
             let outcome = self.effects.get(effect).and_then(|state| state.outcome.as_ref());
             let value = outcome.and_then(|outcome| outcome.value.clone());
-            value.ok_or_else(|| Error::corrupt(format!("effect `{effect}` has no value to append")))
+            value.ok_or_else(|| check::no_value(effect))
         });
         let values: Vec<Json> = values.collect::<Result<_>>()?;
         self.log_mut(&append.log).extend(values);
@@ -312,16 +313,7 @@ impl State {
     }
 
     fn splice(&mut self, splice: &LogSplice) -> Result<()> {
-        let length = self.log(&splice.log).len();
-        let range = usize::try_from(splice.at).ok().zip(usize::try_from(splice.remove).ok());
-        let range =
-            range.and_then(|(at, remove)| Some(at..at.checked_add(remove)?)).filter(|range| range.end <= length);
-        let Some(range) = range else {
-            return Err(Error::corrupt(format!(
-                "log `{}` has {} items, so {} cannot be replaced at {}",
-                splice.log, length, splice.remove, splice.at
-            )));
-        };
+        let range = check::spliced(splice, self.log(&splice.log).len())?;
         self.log_mut(&splice.log).splice(range, splice.items.iter().cloned());
         Ok(())
     }

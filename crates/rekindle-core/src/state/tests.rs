@@ -124,6 +124,21 @@ fn an_effect_without_a_settling_outcome_is_open() {
     assert_eq!(open, ["e1", "e2"]);
 }
 
+proptest! {
+    /// A batch passes the check exactly if its records can be applied one after the other.
+    #[test]
+    fn a_batch_passes_the_check_if_all_of_it_can_be_applied(
+        history in any_history(),
+        batch in proptest::collection::vec(any_record(), 0..12),
+    ) {
+        let state = fold(&history);
+        let mut applied = state.clone();
+        let one_by_one = batch.iter().try_for_each(|record| applied.apply(record));
+        let checked = state.check(&batch);
+        prop_assert_eq!(checked.map_err(|error| error.to_string()), one_by_one.map_err(|error| error.to_string()));
+    }
+}
+
 #[test]
 fn what_cannot_follow_is_an_error() {
     for record in [

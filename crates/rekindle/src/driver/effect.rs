@@ -303,19 +303,26 @@ impl Driver {
         batch.extend(records);
         let mut core = self.shared.core.lock().await;
         self.make_room(&mut core, &batch).await?;
+        let known = core.state.effect(&outcome.effect).map(|known| known.intent.policy);
+        let replay_safe = known.is_some_and(|policy| policy == InDoubtPolicy::ReplaySafe);
         core.stage(batch)?;
         for checkpoint in checkpoints {
             self.stage_checkpoint_in(&mut core, checkpoint)?;
         }
-        if self.options().pending_writes {
+        if self.options().pending_writes || !replay_safe {
             self.write(&mut core).await?;
+        }
+        if !replay_safe {
+            // Until this is on disk the call is in doubt, so it does not wait for the end of an `exit` run.
+            core.writer.write_soon();
         }
         // As it is on record: without secrets.
         let on_record = core.state.effect(&outcome.effect).and_then(|known| known.outcome.clone());
         Ok(on_record.unwrap_or(outcome))
     }
 
-    /// The intent is on record, and on disk if it must be, and we are still the owner.
+    /// Records the intent, on disk unless the call is replay-safe, and checks that this process is
+    /// still the owner. The durability of the run makes no difference here.
     pub(crate) async fn prepare(&self, effect: &Effect, attempt: u32) -> Result<()> {
         let mut records = Vec::new();
         {
@@ -330,15 +337,15 @@ impl Driver {
             }
         }
         // The answer of a model is asked for again if it is lost, so its intent can ride along.
-        let rides = effect.rides && effect.policy == InDoubtPolicy::ReplaySafe;
-        let can_ride = rides || effect.kind == EffectKind::Model || !self.options().pending_writes;
-        if can_ride {
+        let replay_safe = effect.policy == InDoubtPolicy::ReplaySafe;
+        let rides = replay_safe && (effect.rides || !self.options().pending_writes);
+        if rides || effect.kind == EffectKind::Model {
             self.stage(records).await?;
         } else if !records.is_empty() {
             self.commit(records).await?;
         }
-        if effect.policy != InDoubtPolicy::ReplaySafe && self.options().pending_writes {
-            self.barrier().await?;
+        if !replay_safe {
+            self.flush().await?;
         }
         self.ensure_owner().await
     }

@@ -137,7 +137,7 @@ impl Driver {
     /// unless they were meant for an earlier run.
     pub(super) async fn take_inbox(&self, core: &mut Core, obey: bool) -> Result<()> {
         let taken = core.state.inbox_taken();
-        let entries = read_behind(self.engine(), self.session(), taken.0, TAKE).await?;
+        let entries = self.insist(|| read_behind(self.engine(), self.session(), taken.0, TAKE)).await?;
         self.take_over(core, entries, obey).await
     }
 

@@ -38,7 +38,8 @@ impl Deadline {
         self.micros.fetch_max(micros, Ordering::SeqCst);
     }
 
-    fn has_passed(&self) -> bool {
+    /// Whether this process may no longer believe that it is the owner.
+    pub(super) fn has_passed(&self) -> bool {
         self.base.elapsed() >= Duration::from_micros(self.micros.load(Ordering::SeqCst))
     }
 }

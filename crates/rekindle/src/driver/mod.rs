@@ -17,6 +17,9 @@ mod options;
 mod own_run;
 mod persist;
 mod run;
+#[cfg(test)]
+mod tests;
+mod unsaved;
 mod validate;
 mod waits;
 
@@ -67,6 +70,7 @@ use crate::event::{LiveEvent, LiveKind};
 use crate::secret::{Redactor, Secret, SecretRef};
 use control::Control;
 use lease::Deadline;
+use unsaved::Unsaved;
 
 /// The prefix of registers that are the session's memory.
 pub(crate) const MEMORY: &str = "memory/";
@@ -118,6 +122,8 @@ struct Core {
     /// Applied to the state, and not yet given to the writer.
     staged: Vec<Record>,
     staged_bytes: usize,
+    /// Records of calls that the store has not confirmed.
+    unsaved: Unsaved,
     /// The messages of the inbox that were taken over, once somebody asked.
     known_messages: Option<HashSet<MessageId>>,
     /// What the run has come to so far.
@@ -221,8 +227,9 @@ impl Driver {
         self.write(&mut core).await
     }
 
-    /// The barrier before a side effect: everything committed so far is on disk when it returns.
-    /// Runs whose durability is `exit` have none.
+    /// Returns once everything committed so far is on disk; at once if the durability of the run is
+    /// `exit`. Calls made with [`Driver::perform`] that are not replay-safe wait for the disk in every
+    /// mode.
     pub async fn barrier(&self) -> Result<()> {
         if self.options().durability == Durability::Exit {
             return Ok(());
@@ -246,7 +253,13 @@ impl Driver {
                 return Err(error.hint(format!("start or resume with secret {name}=@env:VARIABLE")));
             }
         };
-        let secret = self.engine().secrets().resolve(&reference)?;
+        // A keychain or a program may take its time, and the lease must be renewed meanwhile.
+        let source = Arc::clone(self.engine().secrets());
+        let resolved = tokio::task::spawn_blocking(move || source.resolve(&reference)).await;
+        let secret = resolved.map_err(|_| {
+            let message = format!("the source of secrets failed while it looked up `{name}`");
+            rekindle_core::Error::new(rekindle_core::ErrorKind::StepFailed, message)
+        })??;
         self.shared.redactor.learn(name, &secret);
         Ok(secret)
     }
@@ -356,8 +369,10 @@ impl Core {
         for record in &records {
             limits::check(record, &self.limits)?;
         }
+        let records: Vec<Record> = records.into_iter().map(|record| self.redactor.clean_record(record)).collect();
+        self.state.check(&records)?;
         for record in records {
-            let record = self.redactor.clean_record(record);
+            self.unsaved.note(&self.state, &record);
             self.state.apply(&record)?;
             let size = limits::size(&record);
             self.bytes_since_step += size;

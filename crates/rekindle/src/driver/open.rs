@@ -558,6 +558,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         writer,
         staged: Vec::new(),
         staged_bytes: 0,
+        unsaved: Default::default(),
         known_messages: None,
         told: None,
         woken: Default::default(),

@@ -11,7 +11,9 @@ use super::{Budget, Budgets, Frequency};
 use crate::executor::graph::CheckpointConfig;
 use crate::secret::SecretRef;
 
-/// What happens when the store fails for longer than a few tries.
+/// What happens when the store fails for longer than a few tries. A store that is out of reach is
+/// tried again first, as long as [`Engine::with_store_patience`](crate::Engine::with_store_patience)
+/// says and the lease lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PersistFailure {
     /// The run stops before its next side effect, with the store's error.
@@ -51,7 +53,8 @@ pub struct RunOptions {
     /// What the whole session may use.
     pub session_budgets: Budgets,
     /// Whether the outcome of each call is recorded on its own. Without it a step that was
-    /// interrupted is repeated whole, calls that had ended included.
+    /// interrupted is repeated whole, replay-safe calls that had ended included. Calls that are not
+    /// replay-safe are recorded on their own in any case.
     pub pending_writes: bool,
     /// What is pruned when a run ends.
     pub retention: Option<Policy>,
@@ -89,10 +92,14 @@ impl RunOptions {
     pub(crate) fn weakened(&self) -> Vec<String> {
         let mut weakened = Vec::new();
         if self.durability == Durability::Exit {
-            weakened.push("durability=exit: nothing is on disk before the run ends or pauses".to_owned());
+            let text = "durability=exit: before the run ends or pauses, only calls that are not replay-safe and what led \
+                        to them are on disk";
+            weakened.push(text.to_owned());
         }
         if !self.pending_writes {
-            weakened.push("pending_writes=false: an interrupted step is repeated whole".to_owned());
+            let text =
+                "pending_writes=false: an interrupted step is repeated whole, except calls that are not replay-safe";
+            weakened.push(text.to_owned());
         }
         if self.on_persist_failure == PersistFailure::Degrade {
             weakened.push("on_persist_failure=degrade: the run goes on while the store is away".to_owned());

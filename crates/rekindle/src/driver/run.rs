@@ -250,7 +250,7 @@ impl Driver {
         let (end, error) = match ended {
             Ok(end) => (end, None),
             // There is nothing to write with any more.
-            Err(error) if self.has_no_pen().await => return Err(error),
+            Err(error) if self.has_no_pen().await => return Err(self.cut_off(error).await),
             Err(error) => (self.end_of(&error).await?, Some(error)),
         };
         let mut record =
@@ -281,7 +281,7 @@ impl Driver {
         }
         if let Err(failure) = self.flush().await {
             // What ended the run says more than that its end could not be written.
-            return Err(error.unwrap_or(failure));
+            return Err(self.cut_off(error.unwrap_or(failure)).await);
         }
         self.apply_retention().await;
         let report = self.report(end).await;

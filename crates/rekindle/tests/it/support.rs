@@ -88,7 +88,10 @@ impl World {
         self.seed.set(self.seed.get().wrapping_add(1));
         let clock: Arc<dyn Clock> = self.clock.clone();
         let ids = IdSource::seeded([self.seed.get(); 32]);
-        Engine::with_journal(Journal::new(store, Codec::new(), clock, ids)).with_poll(Duration::from_millis(10))
+        // A store that fails stands for a process that dies: nothing comes back.
+        Engine::with_journal(Journal::new(store, Codec::new(), clock, ids))
+            .with_poll(Duration::from_millis(10))
+            .with_store_patience(Duration::ZERO)
     }
 
     /// The leases of dead processes expire.

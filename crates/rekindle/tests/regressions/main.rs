@@ -7,6 +7,7 @@ mod budgets;
 mod children;
 mod commands;
 mod doubt;
+mod durability;
 mod events;
 mod flows;
 mod forks;
@@ -14,6 +15,7 @@ mod inbox;
 mod kit;
 mod limits;
 mod middleware;
+mod outage;
 mod persistence;
 mod resume;
 #[path = "../agent/kit.rs"]

@@ -157,7 +157,7 @@ impl<'a> Caller<'a> {
             Known::NotDone(intent) => self.make(ready.made_with(intent.arguments)).await,
             Known::InDoubt(intent) => {
                 let ready = ready.made_with(intent.arguments);
-                self.doubt(&ready, "its process died while the call was under way").await
+                self.doubt(&ready, "its outcome was not recorded").await
             }
             Known::New => self.begin(ready).await,
         }

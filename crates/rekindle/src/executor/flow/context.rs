@@ -225,7 +225,7 @@ impl FlowContext {
         let known = self.driver.known(effect).await?;
         let must_not = matches!(effect.policy, InDoubtPolicy::Never | InDoubtPolicy::Ask | InDoubtPolicy::Check);
         if matches!(known, Known::InDoubt(_)) && must_not {
-            let message = format!("nobody knows whether step `{}` happened: its process died", effect.name);
+            let message = format!("nobody knows whether step `{}` happened: its outcome was not recorded", effect.name);
             let hint = format!("find out, then settle effect `{}` by hand and resume", effect.id);
             return Err(Error::new(ErrorKind::InDoubt, message).hint(hint));
         }
