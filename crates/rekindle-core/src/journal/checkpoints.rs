@@ -80,6 +80,28 @@ impl Journal {
         Ok(found)
     }
 
+    /// The newest checkpoints of each branch's own history, newest first, at most `limit` of each: one
+    /// list for each branch of `info`, in its order. The inbox has none.
+    pub async fn own_checkpoints(&self, info: &SessionInfo, limit: usize) -> Result<Vec<Vec<CheckpointInfo>>> {
+        let session = &info.header.key;
+        let marks = self.checkpoint_marks(info, OnDamage::PassOver).await?;
+        let kept = |found: &&CheckpointInfo| !marks.removed.contains(&found.checkpoint.id);
+        let enough = |here: &[CheckpointInfo]| here.iter().filter(kept).take(limit).count() == limit;
+        let mut all = Vec::with_capacity(info.branches.len());
+        for branch in &info.branches {
+            let mut own = Vec::new();
+            if limit > 0 && !branch.branch.is_inbox() {
+                let stretch = own_stretch(branch);
+                own = self.some_checkpoints_of(session, &stretch, OnDamage::PassOver, limit, &enough).await?;
+                own.retain(|found| kept(&found));
+                own.truncate(limit);
+                own.iter_mut().for_each(|found| marks.apply(&mut found.checkpoint));
+            }
+            all.push(own);
+        }
+        Ok(all)
+    }
+
     /// The last checkpoint at or before what was restored, with what was said about it since.
     pub async fn last_checkpoint(&self, restored: &Restored) -> Result<Option<CheckpointInfo>> {
         let Some(mut last) = restored.checkpoint.clone() else { return Ok(None) };

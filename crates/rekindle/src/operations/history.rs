@@ -109,14 +109,13 @@ pub struct BranchLog {
     pub checkpoints: Vec<CheckpointInfo>,
 }
 
-/// The graph of branches, each with its newest checkpoints, at most `limit` of each.
+/// The graph of branches, each with its newest checkpoints, at most `limit` of each. The session is
+/// opened once, and of each branch only its own history is read.
 pub async fn log(engine: &Engine, session: &SessionKey, limit: usize) -> Result<SessionLog> {
     let info = engine.journal().open(session).await.map_err(|error| error.during("log"))?;
+    let checkpoints = engine.journal().own_checkpoints(&info, limit).await.map_err(|error| error.during("log"))?;
     let mut branches = Vec::new();
-    for branch in info.branches.iter().filter(|branch| !branch.branch.is_inbox()) {
-        let head = Position::new(branch.branch.clone(), branch.head.seq);
-        let line = engine.journal().checkpoints(session, Some(&head), None, limit).await?;
-        let own = line.into_iter().take_while(|found| found.position.branch == branch.branch);
+    for (branch, own) in info.branches.iter().zip(checkpoints).filter(|(branch, _)| !branch.branch.is_inbox()) {
         branches.push(BranchLog {
             branch: branch.branch.clone(),
             parent: branch.parent.clone(),
@@ -127,7 +126,7 @@ pub async fn log(engine: &Engine, session: &SessionKey, limit: usize) -> Result<
             running: branch.live_lease(info.observed_at).is_some(),
             created_at: branch.created_at,
             updated_at: branch.updated_at,
-            checkpoints: own.collect(),
+            checkpoints: own,
         });
     }
     branches.sort_by(|a, b| {

@@ -50,9 +50,21 @@ pub struct Milestones {
 /// ```
 pub async fn milestones(engine: &Engine, session: &SessionKey, branch: &BranchId, limit: usize) -> Result<Milestones> {
     let context = |error: Error| error.during("milestones").on(session);
-    let journal = engine.journal();
-    let info = journal.open(session).await.map_err(context)?;
-    let branch = info.branch(branch).map_err(context)?.branch.clone();
+    let info = engine.journal().open(session).await.map_err(context)?;
+    info.branch(branch).map_err(context)?;
+    milestones_known(engine, session, branch, limit).await
+}
+
+/// The newest milestones of a branch that is known to exist, such as one of a [`log`](super::log):
+/// the session is not opened for each of many branches.
+pub async fn milestones_known(
+    engine: &Engine,
+    session: &SessionKey,
+    branch: &BranchId,
+    limit: usize,
+) -> Result<Milestones> {
+    let context = |error: Error| error.during("milestones").on(session);
+    let (journal, branch) = (engine.journal(), branch.clone());
     let place = Place { session, branch: &branch };
     let (mut records, mut damage) = (Vec::new(), Vec::new());
     // One more than wanted says whether there are more.

@@ -73,7 +73,7 @@ pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
 pub(crate) use jobs::queue_of;
 pub use jobs::{Enqueue, EnqueuedJob, JobInput, JobView, Jobs, dequeue, enqueue, job, jobs, queues, workers};
 pub use list::list;
-pub use milestones::{Milestones, milestones};
+pub use milestones::{Milestones, milestones, milestones_known};
 pub use patch::changes_of_patch;
 pub use replay::{By, ReplayStep, Replayed, StepEnd, replay};
 pub use resume::{resume, start};

@@ -1,13 +1,16 @@
 //! Looking at sessions: list, show, history, log, records, inspect, diff.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
 use rekindle::codec::{Codec, KeyRing};
 use rekindle::operations::{self, At, Change, HistoryOptions, RecordsOptions};
 use rekindle::record::CheckpointSource;
 use rekindle::{
-    BranchId, CheckpointId, Engine, IdSource, Journal, Json, Record, RegisterChange, Seq, SessionHeader, SessionQuery,
-    Status,
+    BranchId, CheckpointId, Engine, IdSource, Journal, Json, Position, Record, RegisterChange, Seq, SessionHeader,
+    SessionQuery, Status,
 };
-use rekindle_store::{MemoryStore, StoreOptions};
+use rekindle_store::{MemoryStore, MeteredStore, Observation, StoreObserver, StoreOptions};
 use serde_json::Value;
 
 use crate::world::{World, adder, code};
@@ -216,4 +219,48 @@ async fn what_cannot_be_read_is_said() {
     assert_eq!(code(operations::inspect(&without_key, session.key(), &At::Latest).await), "RK0013");
     let page = operations::records(&without_key, session.key(), &RecordsOptions::default()).await.unwrap();
     assert!(page.records.is_empty() && !page.damage.is_empty());
+}
+
+/// Counts the calls of a store by their names.
+#[derive(Debug, Default)]
+struct Calls(Mutex<BTreeMap<&'static str, (usize, u64)>>);
+
+impl StoreObserver for Calls {
+    fn observed(&self, observation: Observation) {
+        let mut calls = self.0.lock().unwrap();
+        let (count, frames) = calls.entry(observation.operation).or_default();
+        *count += 1;
+        *frames += observation.frames;
+    }
+}
+
+/// How often a log of so many branches opens and reads, and how many frames it reads.
+async fn cost_of_log(branches: usize) -> (usize, usize, u64) {
+    let calls = Arc::new(Calls::default());
+    let store = MeteredStore::new(MemoryStore::new(StoreOptions::new()), Arc::clone(&calls) as Arc<dyn StoreObserver>);
+    let engine = Engine::over(Arc::new(store)).unwrap();
+    let session = engine.create("s").await.unwrap();
+    adder().run_once("19 + 23?", &session).await.unwrap();
+    let head = engine.journal().open(session.key()).await.unwrap().current_branch().unwrap().head.seq;
+    for number in 1..branches {
+        let name = BranchId::new(format!("fork-{number}")).unwrap();
+        engine.journal().fork(session.key(), &Position::new(BranchId::main(), head), name).await.unwrap();
+    }
+    calls.0.lock().unwrap().clear();
+    let log = operations::log(&engine, session.key(), 30).await.unwrap();
+    assert_eq!(log.branches.len(), branches);
+    for branch in &log.branches {
+        operations::milestones_known(&engine, session.key(), &branch.branch, 30).await.unwrap();
+    }
+    let calls = calls.0.lock().unwrap();
+    let of = |name| calls.get(name).copied().unwrap_or_default();
+    (of("open").0, of("read").0, of("read").1)
+}
+
+#[tokio::test]
+async fn a_log_opens_its_session_once_and_reads_each_branch_once() {
+    let (few, many) = (cost_of_log(10).await, cost_of_log(200).await);
+    assert_eq!((few.0, many.0), (1, 1), "opened once, however many branches there are");
+    assert!(few.1 <= 2 * 10 && many.1 <= 2 * 200, "checkpoints and milestones of each branch: {few:?}, {many:?}");
+    assert_eq!(few.2, many.2, "history that branches share is read once");
 }

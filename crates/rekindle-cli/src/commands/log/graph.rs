@@ -1,6 +1,9 @@
 //! The drawing of a branch graph: which row comes when, and which lanes run beside it. Newest on
 //! top, one lane for each branch, each fork joined to the branch it came from. Pure: it knows
-//! nothing of sessions, and gives back places and lines.
+//! nothing of sessions, and gives back places and lines. Finding what comes next costs the same
+//! however many branches there are, but for the logarithm.
+
+use std::collections::{BTreeSet, HashSet};
 
 /// A branch as it is drawn.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,10 @@ pub enum Place {
 
 /// The newest `limit` rows, drawn with `gap` columns between lanes.
 pub fn draw(branches: &[Branch], limit: usize, gap: usize) -> Vec<Line> {
+    drawn(branches, limit, gap).lines
+}
+
+fn drawn(branches: &[Branch], limit: usize, gap: usize) -> Graph<'_> {
     let mut graph = Graph::new(branches, gap);
     let mut shown = 0;
     while let Some(branch) = graph.next() {
@@ -66,57 +73,109 @@ pub fn draw(branches: &[Branch], limit: usize, gap: usize) -> Vec<Line> {
             graph.end(branch);
         }
     }
-    graph.lines
+    graph
 }
 
 struct Graph<'a> {
     branches: &'a [Branch],
     gap: usize,
+    /// The forks of each branch and the records at which they began, the latest first.
+    forks: Vec<Vec<(usize, u64)>>,
+    /// How many of those began at or behind the next row of the branch: they stand above it.
+    above: Vec<usize>,
+    /// How many of those above have not come to their beginning. A branch that has none is free.
+    waits_for: Vec<usize>,
+    /// The free branches that have not ended, by what comes next.
+    free: BTreeSet<Rank>,
     /// The branch that runs in each lane.
     lanes: Vec<Option<usize>>,
     /// How many rows of each branch were drawn.
     printed: Vec<usize>,
     /// Which have come to their beginning.
     ended: Vec<bool>,
-    /// Which have joined the branch they came from.
-    joined: Vec<bool>,
+    /// How many of the forks of each branch have joined it.
+    joins: Vec<usize>,
     /// Whose row was drawn last.
     last: Option<usize>,
     lines: Vec<Line>,
+    /// How many branches were looked at to find what comes next.
+    #[cfg(test)]
+    looked: usize,
 }
+
+/// What comes next of a branch: one that only has to end comes first, then the newest row.
+type Rank = (bool, Option<u64>, usize);
 
 impl<'a> Graph<'a> {
     fn new(branches: &'a [Branch], gap: usize) -> Self {
         let count = branches.len();
-        Self {
+        let mut forks = vec![Vec::new(); count];
+        for (fork, info) in branches.iter().enumerate() {
+            if let Some((parent, at)) = info.parent.filter(|(parent, _)| *parent != fork && *parent < count) {
+                forks[parent].push((fork, at));
+            }
+        }
+        forks.iter_mut().for_each(|forks| forks.sort_by_key(|(fork, at)| (std::cmp::Reverse(*at), *fork)));
+        let mut graph = Self {
             branches,
             gap,
+            forks,
+            above: vec![0; count],
+            waits_for: vec![0; count],
+            free: BTreeSet::new(),
             lanes: Vec::new(),
             printed: vec![0; count],
             ended: vec![false; count],
-            joined: vec![false; count],
+            joins: vec![0; count],
             last: None,
             lines: Vec::new(),
-        }
+            #[cfg(test)]
+            looked: 0,
+        };
+        (0..count).for_each(|branch| graph.look_above(branch));
+        graph
     }
 
     /// The branch whose row, or beginning, comes next.
-    fn next(&self) -> Option<usize> {
-        let open = (0..self.branches.len()).filter(|branch| !self.ended[*branch]);
-        let free = open.clone().filter(|branch| self.is_free(*branch));
-        // A branch that only has to end does so at once; then the newest; then whoever was last.
-        let rank = |branch: &usize| {
-            let row = self.branches[*branch].rows.get(self.printed[*branch]);
-            (row.is_none(), row.map(|row| row.at), Some(*branch) == self.last, *branch)
+    fn next(&mut self) -> Option<usize> {
+        let Some(best) = self.free.last().copied() else {
+            // Forks that go in a circle cannot be drawn rightly, but must not be drawn for ever.
+            let open = (0..self.branches.len()).filter(|branch| !self.ended[*branch]);
+            return open.max_by_key(|branch| self.rank(*branch));
         };
-        // Forks that go in a circle cannot be drawn rightly, but must not be drawn for ever.
-        free.max_by_key(rank).or_else(|| open.max_by_key(rank))
+        // Of rows as new as each other, that of the branch that was drawn last.
+        let last = self.last.map(|last| self.rank(last)).filter(|last| (last.0, last.1) == (best.0, best.1));
+        Some(last.filter(|last| self.free.contains(last)).map_or(best.2, |last| last.2))
     }
 
-    /// Whether everything that stands above the next row of a branch has been drawn.
-    fn is_free(&self, branch: usize) -> bool {
+    fn rank(&self, branch: usize) -> Rank {
+        let row = self.branches[branch].rows.get(self.printed[branch]);
+        (row.is_none(), row.map(|row| row.at), branch)
+    }
+
+    /// Takes in which forks stand above what comes next of a branch.
+    fn look_above(&mut self, branch: usize) {
         let seq = self.next_seq(branch);
-        self.forks(branch).all(|(fork, at)| at < seq || self.ended[fork])
+        while let Some((fork, _)) = self.forks[branch].get(self.above[branch]).filter(|(_, at)| *at >= seq) {
+            self.waits_for[branch] += usize::from(!self.ended[*fork]);
+            self.above[branch] += 1;
+            #[cfg(test)]
+            {
+                self.looked += 1;
+            }
+        }
+        if self.waits_for[branch] == 0 && !self.ended[branch] {
+            self.free.insert(self.rank(branch));
+        }
+    }
+
+    /// A fork has come to its beginning: the branch it came from may be free now.
+    fn release_parent(&mut self, fork: usize) {
+        let Some((parent, at)) = self.branches[fork].parent.filter(|(parent, _)| *parent != fork) else { return };
+        if parent < self.branches.len() && at >= self.next_seq(parent) {
+            self.waits_for[parent] -= 1;
+            self.look_above(parent);
+        }
     }
 
     /// The record of the next row; zero at the beginning.
@@ -124,26 +183,20 @@ impl<'a> Graph<'a> {
         self.branches[branch].rows.get(self.printed[branch]).map_or(0, |row| row.seq)
     }
 
-    /// The forks of a branch and the records at which they began.
-    fn forks(&self, branch: usize) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.branches.iter().enumerate().filter_map(move |(fork, info)| match info.parent {
-            Some((parent, at)) if parent == branch && fork != branch => Some((fork, at)),
-            _ => None,
-        })
-    }
-
     fn row(&mut self, branch: usize) {
         let row = self.printed[branch];
         self.join(branch);
         let lane = self.lane(branch);
         let sign = self.branches[branch].rows[row].sign;
+        self.free.remove(&self.rank(branch));
         self.printed[branch] += 1;
         self.last = Some(branch);
+        self.look_above(branch);
         let lanes = self.cells(|at| if at == lane { sign } else { '│' });
         // A branch without anything below has no lane to show there.
         let ends = row + 1 == self.branches[branch].rows.len()
             && self.branches[branch].parent.is_none()
-            && self.forks(branch).all(|(fork, _)| self.joined[fork]);
+            && self.joins[branch] == self.forks[branch].len();
         let below = self.cells(|at| if at == lane && ends { ' ' } else { '│' });
         self.lines.push(Line { lanes, below, place: Place::Row { branch, row } });
     }
@@ -151,19 +204,21 @@ impl<'a> Graph<'a> {
     /// The beginning of a branch: what was forked before its first row joins here.
     fn end(&mut self, branch: usize) {
         self.join(branch);
+        self.free.remove(&self.rank(branch));
         self.ended[branch] = true;
+        self.release_parent(branch);
         if self.branches[branch].parent.is_none() {
-            self.free(branch);
+            self.leave_lane(branch);
         }
     }
 
     /// Joins the forks that began between the row drawn last and the next one. What comes next is
     /// the past of all of them, so it goes on in the leftmost of their lanes.
     fn join(&mut self, branch: usize) {
-        let seq = self.next_seq(branch);
-        let due: Vec<usize> =
-            self.forks(branch).filter(|(fork, at)| *at >= seq && !self.joined[*fork]).map(|(fork, _)| fork).collect();
-        due.iter().for_each(|fork| self.joined[*fork] = true);
+        // They join in the order in which they stand above: the latest fork first.
+        let due = self.joins[branch]..self.above[branch];
+        let due: HashSet<usize> = self.forks[branch][due].iter().map(|(fork, _)| *fork).collect();
+        self.joins[branch] = self.above[branch];
         let meets = |lane: &Option<usize>| lane.is_some_and(|taken| taken == branch || due.contains(&taken));
         let mut meeting: Vec<usize> = (0..self.lanes.len()).filter(|lane| meets(&self.lanes[*lane])).collect();
         if meeting.is_empty() {
@@ -204,7 +259,7 @@ impl<'a> Graph<'a> {
         lane
     }
 
-    fn free(&mut self, branch: usize) {
+    fn leave_lane(&mut self, branch: usize) {
         self.lanes.iter_mut().filter(|lane| **lane == Some(branch)).for_each(|lane| *lane = None);
     }
 
@@ -326,6 +381,20 @@ mod tests {
     fn a_circle_ends() {
         let all = [branch(Some((1, 5)), &[(6, 6)]), branch(Some((0, 6)), &[(7, 7)])];
         assert_eq!(draw(&all, 20, 1).iter().filter(|line| matches!(line.place, Place::Row { .. })).count(), 2);
+    }
+
+    #[test]
+    fn each_fork_is_looked_at_once_however_many_there_are() {
+        for forks in [20, 2_000] {
+            let mut all = vec![branch(None, &[(9, 9), (5, 5), (2, 2)])];
+            all.extend((0..forks).map(|fork| branch(Some((0, 5)), &[(6, 100 + fork)])));
+            let graph = drawn(&all, 30, 1);
+            assert_eq!(graph.looked, usize::try_from(forks).unwrap());
+            assert_eq!(
+                graph.lines.iter().filter(|line| matches!(line.place, Place::Row { .. })).count(),
+                30.min(all.len() + 2)
+            );
+        }
     }
 
     #[test]

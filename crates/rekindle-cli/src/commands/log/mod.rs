@@ -69,7 +69,7 @@ impl Arguments {
         let log = operations::log(&engine, &session, limit).await?;
         let mut branches = Vec::new();
         for branch in log.branches {
-            let milestones = operations::milestones(&engine, &session, &branch.branch, limit).await?;
+            let milestones = operations::milestones_known(&engine, &session, &branch.branch, limit).await?;
             branches.push((branch, milestones));
         }
         if app.ui.is_json() {

@@ -1,5 +1,7 @@
 //! What stands beside the graph: a line for each checkpoint, start and end of a run, wait and edit.
 
+use std::collections::HashMap;
+
 use rekindle::operations::{BranchLog, Milestones, StoredRecord};
 use rekindle::record::CheckpointSource;
 use rekindle::{BranchId, CheckpointInfo, Record, Timestamp};
@@ -94,7 +96,8 @@ fn is_told(stored: &StoredRecord, log: &BranchLog) -> bool {
 
 /// The branches as the graph is drawn of them.
 pub fn graph(branches: &[(BranchLog, Milestones)], rows: &[Rows]) -> Vec<graph::Branch> {
-    let index = |name: &BranchId| rows.iter().position(|rows| rows.branch == *name);
+    let places: HashMap<&BranchId, usize> = rows.iter().enumerate().map(|(at, rows)| (&rows.branch, at)).collect();
+    let index = |name: &BranchId| places.get(name).copied();
     let of = |((log, _), rows): (&(BranchLog, Milestones), &Rows)| graph::Branch {
         parent: log.parent.as_ref().and_then(|parent| Some((index(&parent.branch)?, parent.seq.0))),
         rows: rows.rows.iter().map(|row| graph::Row { seq: row.seq, at: row.at.0, sign: sign(&row.what) }).collect(),
