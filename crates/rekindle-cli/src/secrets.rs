@@ -2,12 +2,17 @@
 //! looked up when they are used and kept nowhere.
 
 use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use rekindle::{Error, Result, Secret, SecretRef, SecretSource};
 
 /// The largest secret.
 const MAX_BYTES: u64 = 64 << 10;
+
+/// How long a program may take to give a secret: a keychain may ask a person.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The schemes there are, for messages.
 pub const SCHEMES: &str = "@env:VARIABLE, @file:path, @keychain:service/account or @command:program arguments";
@@ -84,20 +89,87 @@ fn from_keychain(reference: &SecretRef) -> Result<String> {
     from_command(reference, arguments.into_iter())
 }
 
-/// What a program prints.
-fn from_command<'a>(reference: &SecretRef, mut words: impl Iterator<Item = &'a str>) -> Result<String> {
+/// What a program prints. It may ask a person something, so it has time.
+fn from_command<'a>(reference: &SecretRef, words: impl Iterator<Item = &'a str>) -> Result<String> {
+    from_command_within(PATIENCE, reference, words)
+}
+
+fn from_command_within<'a>(
+    patience: Duration,
+    reference: &SecretRef,
+    mut words: impl Iterator<Item = &'a str>,
+) -> Result<String> {
     let program = words.next().ok_or_else(|| Error::invalid("a command secret names a program"))?;
-    let output = Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let output = output.map_err(|error| {
+    let started = Instant::now();
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| {
         Error::not_found(format!("the program `{program}` for {} cannot be run", reference.as_str())).because(error)
     })?;
-    if !output.status.success() {
-        return Err(Error::not_found(format!(
-            "`{program}` gave no secret for {}: {}",
-            reference.as_str(),
-            output.status
-        )));
+    let left = || patience.saturating_sub(started.elapsed());
+    let printed = child.stdout.take().map(printed).and_then(|printed| printed.recv_timeout(left()).ok());
+    let ended = printed.map(|printed| Ok::<_, Error>((printed, status_within(&mut child, left())?))).transpose()?;
+    let Some((printed, Some(status))) = ended else {
+        // It is no use any more; if it has ended meanwhile there is nothing to end.
+        let _ = child.kill();
+        let _ = child.wait();
+        let message = format!("`{program}` gave no secret for {} within {patience:?}", reference.as_str());
+        return Err(Error::not_found(message).hint("run it by hand to see what it waits for"));
+    };
+    // One that prints more is cut off, and ends badly for that reason.
+    if printed.len() as u64 > MAX_BYTES {
+        return Err(Error::limit("bytes of a secret", printed.len() as u64, MAX_BYTES));
     }
-    String::from_utf8(output.stdout)
-        .map_err(|_| Error::invalid(format!("the secret {} is not UTF-8", reference.as_str())))
+    if !status.success() {
+        return Err(Error::not_found(format!("`{program}` gave no secret for {}: {status}", reference.as_str())));
+    }
+    String::from_utf8(printed).map_err(|_| Error::invalid(format!("the secret {} is not UTF-8", reference.as_str())))
+}
+
+/// Reads all of it on a thread of its own: a program that keeps it open is not waited for.
+fn printed(output: ChildStdout) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read is not there: a secret that was cut off would be worse than none.
+        if output.take(MAX_BYTES + 1).read_to_end(&mut bytes).is_ok() {
+            let _ = sender.send(bytes);
+        }
+    });
+    receiver
+}
+
+/// How a program ended, if it does within `patience`.
+fn status_within(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    loop {
+        let ended =
+            child.try_wait().map_err(|error| Error::invalid("a program cannot be waited for").because(error))?;
+        if ended.is_some() || started.elapsed() >= patience {
+            return Ok(ended);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(patience: Duration, words: &[&str]) -> Result<String> {
+        let reference = format!("@command:{}", words.join(" ")).parse().unwrap();
+        from_command_within(patience, &reference, words.iter().copied())
+    }
+
+    #[test]
+    fn a_program_has_its_time_and_no_more() {
+        assert_eq!(run(PATIENCE, &["echo", "hunter2"]).unwrap(), "hunter2\n");
+        let error = run(Duration::from_millis(50), &["sleep", "600"]).unwrap_err();
+        assert!(error.to_string().contains("`sleep` gave no secret for @command:sleep 600 within 50ms"), "{error}");
+        // One that leaves its output open to others, and ends.
+        let error = run(Duration::from_millis(50), &["sh", "-c", "sleep 2 & exit 0"]).unwrap_err();
+        assert!(error.to_string().contains("within 50ms"), "{error}");
+        assert!(run(PATIENCE, &["false"]).unwrap_err().to_string().contains("exit status: 1"));
+        assert_eq!(run(PATIENCE, &["head", "-c", "70000", "/dev/zero"]).unwrap_err().code(), "RK0002");
+    }
 }

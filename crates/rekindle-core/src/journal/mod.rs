@@ -29,8 +29,8 @@ use crate::status::Status;
 use crate::store::{Append, Appended, Condition, Fork, NewSession, Removal, Removed, Store};
 use crate::time::{Clock, Timestamp};
 
-/// How often an unleased append to the inbox is tried again when others append too.
-const INBOX_ATTEMPTS: usize = 1_000;
+/// How often an unleased append to the inbox is tried when others append too.
+const INBOX_ATTEMPTS: u32 = 64;
 
 /// Typed access to the journals of a store.
 ///
@@ -290,16 +290,31 @@ impl Journal {
         session: &SessionKey,
         append: impl Fn(&SessionInfo) -> Result<Append>,
     ) -> Result<Position> {
-        for _ in 0..INBOX_ATTEMPTS {
+        for attempt in 0..INBOX_ATTEMPTS {
             let info = self.store.open(session).await?;
             match self.store.append(&append(&info)?).await {
                 Ok(appended) => return Ok(Position::new(BranchId::inbox(), appended.head.seq)),
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => self.give_way(attempt).await,
                 Err(error) => return Err(error),
             }
         }
-        let message = "too many others write to the inbox at the same time";
-        Err(Error::new(ErrorKind::StoreUnavailable, message).on(session))
+        let message = format!("others wrote to the inbox at the same time, {INBOX_ATTEMPTS} times in a row");
+        Err(Error::new(ErrorKind::StoreUnavailable, message).on(session).hint("nothing was sent; send it again"))
+    }
+
+    /// Lets other tasks run for a while, at random longer after more attempts. There is no clock to
+    /// wait by: whoever has one waits between calls of [`Journal::send_behind`] instead.
+    async fn give_way(&self, attempt: u32) {
+        let mut turns = u32::from(self.ids.nonce()[0]) % (2 << attempt.min(6));
+        std::future::poll_fn(|context| match turns.checked_sub(1) {
+            None => std::task::Poll::Ready(()),
+            Some(left) => {
+                turns = left;
+                context.waker().wake_by_ref();
+                std::task::Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// The session with its header opened. One whose header cannot be opened is still listed and

@@ -6,6 +6,8 @@ use std::path::Path;
 use rekindle_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
+use super::holder;
+
 /// The outcome of work inside a transaction.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
@@ -49,6 +51,11 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 pub(super) fn database_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = meaning(&error);
     let reported = Error::new(kind, format!("{what}: {}", path.display()));
+    if is_busy(&error)
+        && let Some(holder) = holder::of(path)
+    {
+        return reported.adding(holder.said()).hint(holder.hint()).because(error);
+    }
     match hint {
         Some(hint) => reported.hint(hint),
         None => reported,

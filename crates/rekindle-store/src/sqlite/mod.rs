@@ -10,6 +10,7 @@ mod change;
 mod entry;
 mod failure;
 mod frames;
+mod holder;
 mod index;
 mod jobs;
 mod list;

@@ -38,9 +38,65 @@ async fn a_locked_database_is_unavailable_and_says_who_to_wait_for() {
     assert_eq!(*error.kind(), ErrorKind::StoreUnavailable);
     assert_eq!((error.retry(), error.operation()), (Retry::Later, Some("create")));
     assert_eq!(error.session(), Some(&key("during")));
-    assert!(error.message().contains("rekindle.db") && error.next_step().contains("another process"), "{error:?}");
+    assert!(error.message().contains("rekindle.db"), "{error:?}");
+    if cfg!(target_os = "linux") {
+        let holder = format!("process {} (", std::process::id());
+        assert!(error.message().contains(&holder) && error.next_step().contains("try again when"), "{error:?}");
+    }
     assert!(store.open(&key("before")).await.is_ok(), "readers do not wait for writers");
     other.execute_batch("COMMIT").unwrap();
+    store.create(&new_session("during")).await.unwrap();
+}
+
+/// Names the database that this process is to lock, in the child of the test below.
+#[cfg(target_os = "linux")]
+const LOCK: &str = "REKINDLE_TEST_LOCK";
+
+/// Holds the write lock until its input ends.
+#[cfg(target_os = "linux")]
+fn hold_the_lock(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::fs::write(path.with_extension("held"), "").unwrap();
+    std::io::Read::read_to_end(&mut std::io::stdin(), &mut Vec::new()).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_process_that_holds_the_write_lock_is_named() {
+    use std::process::{Command, Stdio};
+
+    if let Some(path) = std::env::var_os(LOCK) {
+        return hold_the_lock(Path::new(&path));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rekindle.db");
+    let store = impatient(&path);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sqlite::tests::a_stopped_process_that_holds_the_write_lock_is_named"])
+        .env(LOCK, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while !path.with_extension("held").exists() {
+        assert!(std::time::Instant::now() < until, "the child never came to its lock");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let pid = child.id();
+    assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
+    let error = loop {
+        let error = store.create(&new_session("during")).await.unwrap_err();
+        if error.message().contains("is stopped") || std::time::Instant::now() > until {
+            break error;
+        }
+    };
+    assert_eq!(*error.kind(), ErrorKind::StoreUnavailable);
+    assert!(error.message().contains(&format!("process {pid} (")) && error.message().contains("is stopped"), "{error}");
+    assert!(error.next_step().contains(&format!("kill -CONT {pid}")), "{error:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
     store.create(&new_session("during")).await.unwrap();
 }
 

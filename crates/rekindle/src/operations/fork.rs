@@ -8,11 +8,9 @@ use serde::Serialize;
 
 use super::at::At;
 use super::change::{self, Change};
+use super::contention::Contention;
 use super::write;
 use crate::engine::Engine;
-
-/// How often an edit is decided anew when the branch moves meanwhile.
-const ATTEMPTS: usize = 100;
 
 /// How to fork.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -155,7 +153,8 @@ pub async fn edit(
     if changes.is_empty() {
         return Err(context(Error::invalid("there is nothing to change").hint("give at least one change")));
     }
-    for _ in 0..ATTEMPTS {
+    let mut contention = Contention::default();
+    loop {
         let (info, position) = at.locate(engine, session).await.map_err(context)?;
         let is_head = info.branch(&position.branch).map_err(context)?.head.seq == position.seq;
         let edited = match is_head {
@@ -165,8 +164,8 @@ pub async fn edit(
         if let Some(edited) = edited.map_err(context)? {
             return Ok(edited);
         }
+        contention.lost(engine, session).await.map_err(context)?;
     }
-    Err(context(Error::new(ErrorKind::StoreUnavailable, "too many others write to the branch at the same time")))
 }
 
 /// Edits the end of a branch; nothing if it has moved on meanwhile.

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use rekindle_core::codec::Place;
 use rekindle_core::{
-    BranchId, Condition, ErrorKind, Position, ReadFrames, Record, Restored, Result, Seq, SessionInfo, SessionKey, Slot,
+    BranchId, Condition, Position, ReadFrames, Record, Restored, Result, Seq, SessionInfo, SessionKey, Slot,
     StoreExt as _,
 };
 
+use super::contention::{Contention, is_lost};
 pub(super) use crate::driver::Received;
 use crate::driver::read_behind;
 use crate::engine::Engine;
@@ -56,15 +57,14 @@ pub(super) async fn newest(
 
 /// Puts a record into the inbox and wakes the run, if it is in this process.
 pub(super) async fn put(engine: &Engine, session: &SessionKey, record: Record) -> Result<Position> {
-    let info = engine.journal().open(session).await?;
-    let position = match engine.journal().send_behind(&info, std::slice::from_ref(&record), None).await {
-        Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
-            engine.journal().send(session, &[record]).await?
+    let mut contention = Contention::default();
+    loop {
+        let info = engine.journal().open(session).await?;
+        match put_behind(engine, &info, record.clone(), None).await {
+            Err(error) if is_lost(&error) => contention.lost(engine, session).await?,
+            put => return put,
         }
-        sent => sent?,
-    };
-    wake(engine, &info).await;
-    Ok(position)
+    }
 }
 
 /// The same, if nothing was put there since the session was opened (`Conflict` otherwise) and the

@@ -25,6 +25,7 @@ mod at;
 mod change;
 mod checkpoint;
 mod compare;
+mod contention;
 pub(crate) mod control;
 mod copy;
 mod fork;

@@ -4,6 +4,7 @@ use rekindle_core::record::{InboxMessage, InboxMode};
 use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey};
 use serde::Serialize;
 
+use super::contention::{Contention, is_lost};
 use super::inbox::{self, Received};
 use super::show::{self, Owner};
 use super::write;
@@ -77,9 +78,6 @@ pub(super) async fn send_to_run(
     put_once(engine, session, record, given.is_some()).await.map_err(context)
 }
 
-/// How often it is looked again because something else came into the inbox meanwhile.
-const ATTEMPTS: usize = 32;
-
 /// Puts a message into the inbox. If somebody else chose its id or the id of its run, it is there once,
 /// also when the same is sent twice at the same time: everybody is told of the run that begins.
 pub(super) async fn put_once(
@@ -88,7 +86,8 @@ pub(super) async fn put_once(
     record: InboxMessage,
     chosen: bool,
 ) -> Result<(Sent, Option<RunId>)> {
-    for _ in 0..ATTEMPTS {
+    let mut contention = Contention::default();
+    loop {
         let info = engine.journal().open(session).await?;
         let (message, owner) = (record.message.clone(), show::owner(&info));
         if chosen && let Some(before) = sent_before(engine, session, &message).await? {
@@ -103,11 +102,10 @@ pub(super) async fn put_once(
             false => inbox::put(engine, session, record.clone().into()).await,
         };
         match put {
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+            Err(error) if is_lost(&error) => contention.lost(engine, session).await?,
             put => return Ok((Sent { message, position: put?, repeated: false, owner }, record.run)),
         }
     }
-    Err(Error::new(ErrorKind::StoreUnavailable, "too many others write to the inbox at the same time"))
 }
 
 /// The run that begins with what was sent.

@@ -9,12 +9,10 @@ use rekindle_core::{
     BranchId, CheckpointId, Error, ErrorKind, Json, Position, Record, Restored, Result, SessionKey, Target,
 };
 
+use super::contention::{Contention, is_lost};
 use crate::driver::{BUDGET, Ledger};
 use crate::engine::Engine;
 use crate::executor::by_name;
-
-/// How often a change is decided anew when somebody else was quicker.
-const ATTEMPTS: usize = 100;
 
 /// What was decided on the state at the end of a branch.
 pub(super) enum Decided<T> {
@@ -34,7 +32,8 @@ pub(super) async fn change<T>(
     mut decide: impl FnMut(&Restored) -> Result<Decided<T>>,
 ) -> Result<(Position, T)> {
     let journal = engine.journal();
-    for _ in 0..ATTEMPTS {
+    let mut contention = Contention::default();
+    loop {
         let restored = load_head(engine, session, branch).await?;
         let (records, given) = match decide(&restored)? {
             Decided::Nothing(given) => return Ok((restored.position, given)),
@@ -44,11 +43,10 @@ pub(super) async fn change<T>(
         let target = Target::new(session.clone(), restored.position.branch.clone(), restored.head);
         match journal.append(&target, &records).await {
             Ok(appended) => return Ok((Position::new(target.branch, appended.head.seq), given)),
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+            Err(error) if is_lost(&error) => contention.lost(engine, session).await?,
             Err(error) => return Err(explained(error)),
         }
     }
-    Err(Error::new(ErrorKind::StoreUnavailable, "too many others write to the branch at the same time").on(session))
 }
 
 async fn load_head(engine: &Engine, session: &SessionKey, branch: Option<&BranchId>) -> Result<Restored> {

@@ -129,6 +129,29 @@ async fn whoever_appends_meanwhile_is_followed() {
     assert!(seen.state.register("memory/x").is_some() && seen.state.register("interloper").is_some());
 }
 
+/// Sends a message, with an id of its own or not, while somebody else is quicker so often.
+async fn sent_behind(times: u32, id: Option<&str>) -> (u32, rekindle::Result<operations::Sent>) {
+    let (world, interloper) = World::with_interloper();
+    let session = world.session("s").await;
+    interloper.append_to_inbox_before(times);
+    let id = id.map(|id| MessageId::new(id).unwrap());
+    let sent = operations::send(&world.engine, session.key(), "hello".into(), InboxMode::Queue, "maria", id).await;
+    (interloper.tries(), sent)
+}
+
+#[tokio::test]
+async fn whoever_is_slower_at_the_inbox_tries_again_but_not_for_ever() {
+    for id in [None, Some("mine")] {
+        let (tries, sent) = sent_behind(7, id).await;
+        assert_eq!((tries, sent.unwrap().position.seq.0), (8, 8));
+        let (tries, sent) = sent_behind(u32::MAX, id).await;
+        let error = sent.unwrap_err();
+        assert_eq!(error.code(), "RK0016");
+        assert!(tries < 50, "{tries} tries");
+        assert!(error.next_step().contains("run the same command again"), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_dead_run_is_cancelled_at_once_and_leaves_no_open_call() {
     for world in [World::memory(), World::sqlite()] {

@@ -1,6 +1,6 @@
 //! A store in which somebody else is quicker: between what an operation read and what it writes.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ pub struct Interloper {
     store: Arc<MemoryStore>,
     journal: Journal,
     next: AtomicU8,
+    /// How often it is quicker at the inbox yet, and how often it was asked to append there.
+    quicker: AtomicU32,
+    tried: AtomicU32,
     held: Mutex<Option<(bool, Arc<Held>)>>,
 }
 
@@ -49,7 +52,14 @@ impl Interloper {
     pub fn new(store: MemoryStore, clock: Arc<dyn Clock>) -> Self {
         let store = Arc::new(store);
         let journal = Journal::new(store.clone(), Codec::new(), clock, IdSource::seeded([9; 32]));
-        Self { store, journal, next: AtomicU8::new(0), held: Mutex::default() }
+        Self {
+            store,
+            journal,
+            next: AtomicU8::new(0),
+            quicker: AtomicU32::new(0),
+            tried: AtomicU32::new(0),
+            held: Mutex::default(),
+        }
     }
 
     /// Holds the next append with a condition: one to the inbox, or one to another branch.
@@ -73,21 +83,34 @@ impl Interloper {
         self.next.store(APPEND, Ordering::SeqCst);
     }
 
+    /// It is quicker so often at the inbox.
+    pub fn append_to_inbox_before(&self, times: u32) {
+        self.quicker.store(times, Ordering::SeqCst);
+        self.tried.store(0, Ordering::SeqCst);
+    }
+
+    /// How often somebody tried to append to the inbox since.
+    pub fn tries(&self) -> u32 {
+        self.tried.load(Ordering::SeqCst)
+    }
+
     async fn step_in(&self, append: &Append) -> Result<()> {
         match self.next.swap(0, Ordering::SeqCst) {
             LEASE => {
                 let owner = OwnerId::new("interloper")?;
                 self.store.acquire(&append.session, &append.branch, &owner, Duration::from_secs(9)).await?;
             }
-            APPEND => {
-                let head = self.store.open(&append.session).await?.branch(&append.branch)?.head;
-                let target = Target::new(append.session.clone(), append.branch.clone(), head);
-                let set = RegisterSet::new(RegisterKey::new("interloper")?, Json::null());
-                self.journal.append(&target, &[set.into()]).await?;
-            }
+            APPEND => self.append_first(append).await?,
             _ => {}
         }
         Ok(())
+    }
+
+    async fn append_first(&self, append: &Append) -> Result<()> {
+        let head = self.store.open(&append.session).await?.branch(&append.branch)?.head;
+        let target = Target::new(append.session.clone(), append.branch.clone(), head);
+        let set = RegisterSet::new(RegisterKey::new("interloper")?, Json::null());
+        self.journal.append(&target, &[set.into()]).await.map(drop)
     }
 }
 
@@ -110,7 +133,13 @@ impl Store for Interloper {
             held.reached.notify_one();
             held.released.notified().await;
         }
-        if !append.branch.is_inbox() {
+        if append.branch.is_inbox() {
+            self.tried.fetch_add(1, Ordering::SeqCst);
+            let left = self.quicker.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if left.is_ok() {
+                self.append_first(append).await?;
+            }
+        } else {
             self.step_in(append).await?;
         }
         self.store.append(append).await

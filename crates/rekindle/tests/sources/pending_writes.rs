@@ -16,12 +16,15 @@ use crate::support::{Kind, Ledger, Of, World, messages, records, state};
 fn parallel(life: &Life, ledger: &Ledger, settled: usize, pending_writes: bool) -> Agent {
     let calls = [Call::new("note", of("a")), Call::new("die", of("here")), Call::new("note", of("b"))];
     let script = Script::new("m").calls(calls).call("note", of("c")).text("done");
+    // A call that is not replay-safe is on record in any case, and with it what led to it.
+    let die = life.die_behind(settled);
+    let die = if pending_writes { die } else { die.replay_safe() };
     Agent::builder("tester", ScriptedModel::new(script))
         .durability(rekindle::record::Durability::Sync)
         .checkpoints(rekindle::Frequency::PerIteration)
         .pending_writes(pending_writes)
         .tool(noting(ledger, "note"))
-        .tool(life.die_behind(settled))
+        .tool(die)
         .build()
         .unwrap()
 }
