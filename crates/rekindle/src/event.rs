@@ -58,7 +58,7 @@ pub enum LiveKind {
     Text(String),
     /// More thought of the answer under way.
     Reasoning(String),
-    /// What the model had said when the process before this one died.
+    /// What the model had said when the run before this one was cut off.
     PartialFound(String),
     /// A tool reports how far it is.
     Progress {
@@ -72,7 +72,7 @@ pub enum LiveKind {
         /// What failed.
         error: String,
     },
-    /// The store failed and the run stands still until it is back.
+    /// The store failed, and the run stands still and tries again until it is back.
     StoreAway {
         /// What failed.
         error: String,

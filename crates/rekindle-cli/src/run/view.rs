@@ -147,7 +147,7 @@ impl View {
             LiveKind::Text(text) => self.answer.push_str(&text),
             LiveKind::PartialFound(text) => {
                 let line = fit(&text, self.ui.width().saturating_sub(30));
-                self.keep(&format!("{}before the crash it had said: {line}{}", style::DIM, style::RESET));
+                self.keep(&format!("{}before it was cut off it had said: {line}{}", style::DIM, style::RESET));
             }
             LiveKind::Progress { effect, value } => self.calls.progress(&effect, fit(value.as_str(), 60)),
             LiveKind::StoreAway { error } => {
@@ -213,7 +213,7 @@ fn amounts(ended: &Ended) -> String {
     if ended.synthetic {
         parts.push("closed".to_owned());
     } else if ended.call.found {
-        parts.push("had happened before the crash".to_owned());
+        parts.push("had happened before".to_owned());
     } else {
         parts.push(time::span(std::time::Duration::from_micros(ended.micros)));
     }

@@ -114,10 +114,9 @@ fn assert_doubt(place: &Place, told: &Said) {
 
 #[test]
 fn a_disk_that_is_full_when_a_call_ends_leaves_it_in_doubt_and_says_so() {
-    let place = payer("never", "head -c 600000 /dev/urandom | base64 -w0", "");
-    place.talk("before", "hello", "hello");
+    let place = payer("never", "head -c 190000 /dev/urandom | base64 -w0", "");
     place.write("go", "");
-    let told = with_little_room(&place, 500, "run payer.yaml pay --session rent");
+    let told = with_little_room(&place, 250, "run payer.yaml pay --session rent");
     assert_eq!(paid(&place), 1, "{}", told.err);
     assert_doubt(&place, &told);
 }

@@ -155,8 +155,8 @@ impl Tool for ChildTool {
     async fn call(&self, context: &ToolContext, arguments: &Json) -> Result<ToolOutput, ToolError> {
         let key = self.child(context.session(), context.idempotency_key());
         let key = key.ok_or_else(|| ToolError::failed("the child session has no legal name"))?;
-        let session = self.open(context, key).await?;
-        let report = match self.run(context, &session, arguments).await {
+        let session = context.insist(|| self.open(context, key.clone())).await?;
+        let report = match context.insist(|| self.run(context, &session, arguments)).await {
             Ok(report) => report,
             // Nothing the child did is lost, so nothing is decided here: it goes on at a resume.
             Err(error) if !is_final(error.kind()) => {
@@ -172,7 +172,8 @@ impl Tool for ChildTool {
             Some((RunOutcome::Cancelled, _)) => Err(failed("the child session was cancelled".to_owned()).await),
             Some((RunOutcome::Failed, why)) => Err(failed(format!("the child session failed: {why}")).await),
             _ => {
-                let state = session.engine().journal().load(session.key(), None).await?.state;
+                let load = || session.engine().journal().load(session.key(), None);
+                let state = context.insist(load).await?.state;
                 Ok(ToolOutput::json(self.work.result(&state)?).and_used(used(context, session.key(), &state).await))
             }
         }

@@ -135,6 +135,15 @@ impl ToolContext {
         self.inner.driver.stopping() == Some(crate::driver::Stop::Cancel)
     }
 
+    /// Repeats what a child does while the store is away, as long as this run would.
+    pub(crate) async fn insist<T, F, Fut>(&self, work: F) -> Result<T>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        self.inner.driver.insist(work).await
+    }
+
     pub(crate) fn cancel(&self) {
         self.inner.cancel.cancel();
     }

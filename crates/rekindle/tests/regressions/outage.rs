@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{Agent, Event, LiveKind, RunReport, Session};
-use rekindle_models::Script;
+use rekindle::{Agent, Event, LiveKind, RunReport, Session, SubAgent};
+use rekindle_models::{Script, ScriptedModel};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
+use serde_json::json;
 
 use crate::kit::{Counter, Held, Rig, agent, ended, of, soon};
 use crate::support::Of;
@@ -138,4 +139,46 @@ async fn a_call_that_was_not_begun_is_not_in_doubt() {
     let error = ended(agent.run("go", &session).await).await.unwrap_err().to_string();
     assert!(!error.contains("in doubt"), "{error}");
     assert_eq!(calls.count(), 0);
+}
+
+/// A parent that gives a child one task, which pays.
+fn family(calls: &Counter) -> Agent {
+    let child = Script::new("child").call("pay", of("rent")).text("paid");
+    let child = Agent::builder("helper", ScriptedModel::new(child)).durability(Durability::Sync);
+    let child = child.tool(calls.tool("pay").never_again()).build().unwrap();
+    let script = Script::new("parent").call("helper", json!({"task": "pay the rent"})).text("done");
+    agent(script, |builder| builder.tool(SubAgent::new(child, "Helps.")).durability(Durability::Sync)).0
+}
+
+/// Runs with each call of the store failing once; how many of those were calls of the run itself.
+async fn survives_each(fault: Fault, build: impl Fn(&Counter) -> Agent) -> usize {
+    let mut begun = 0;
+    for call in 0..40 {
+        let (rig, calls) = (Rig::memory().await, Counter::default());
+        let (session, plan) = patient(&rig, Duration::from_secs(60)).await;
+        plan.fail_once_at(call, fault);
+        // What fails before it began is an error of whoever begins it.
+        let Ok(run) = build(&calls).run("go", &session).await else { continue };
+        let report = tokio::time::timeout(Duration::from_secs(20), run.report()).await;
+        let report = report.unwrap_or_else(|_| panic!("{fault:?} at {call}: it never ends"));
+        let report = report.unwrap_or_else(|error| panic!("{fault:?} at {call}: {error}"));
+        assert_eq!((report.outcome, report.text().as_str()), (RunOutcome::Succeeded, "done"), "{fault:?} at {call}");
+        assert_eq!(calls.count(), 1, "{fault:?} at {call}: paid once");
+        begun += usize::from(plan.calls() > call);
+    }
+    begun
+}
+
+#[tokio::test]
+async fn whichever_call_of_the_store_fails_once_a_run_and_its_child_go_on() {
+    assert!(survives_each(Fault::Unreachable, family).await > 10);
+}
+
+#[tokio::test]
+async fn whichever_reply_of_the_store_is_lost_a_run_goes_on() {
+    let build = |calls: &Counter| {
+        let script = Script::new("m").call("pay", of("rent")).text("done");
+        agent(script, |builder| builder.tool(calls.tool("pay").never_again()).durability(Durability::Sync)).0
+    };
+    assert!(survives_each(Fault::ReplyLost, build).await > 3);
 }

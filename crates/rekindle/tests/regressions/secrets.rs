@@ -87,3 +87,36 @@ async fn a_secret_that_is_a_word_of_the_format_is_hidden_and_breaks_no_session()
         is_hidden_and_breaks_nothing(word).await;
     }
 }
+
+/// Gives a secret only once something else has run meanwhile, as a keychain that asks a person.
+#[derive(Debug)]
+struct Slow(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl SecretSource for Slow {
+    fn resolve(&self, _: &SecretRef) -> Result<Secret> {
+        let others = self.0.lock().unwrap().recv_timeout(std::time::Duration::from_secs(10));
+        others.map_err(|_| rekindle::Error::invalid("nothing else could run"))?;
+        Ok(Secret::new("hunter2hunter2"))
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn others_run_while_a_secret_is_looked_up() {
+    let rig = Rig::memory().await;
+    let (others, slow) = std::sync::mpsc::channel();
+    let engine = rig.world.engine().with_secrets(Slow(slow.into()));
+    let session = engine.open_session("s").await.unwrap();
+    let login = tool("login", "Logs in.", move |call: ToolContext, _: Of| {
+        let others = others.clone();
+        async move {
+            // On the one thread there is: it runs if the look-up leaves that alone.
+            tokio::spawn(async move { others.send(()) });
+            call.secret("key").await.map_err(|error| ToolError::failed(error.to_string()))?;
+            Ok::<_, ToolError>("in")
+        }
+    });
+    let (agent, _) = agent(Script::new("m").call("login", of("x")).text("done"), |builder| builder.tool(login));
+    let options = ResumeOptions::new("maria").secret("key", "@keychain:a/b").unwrap();
+    ended(agent.run_with(vec!["go".into()], &session, options).await).await.unwrap();
+    assert_eq!(rig.results().await[0].content.as_str(), "\"in\"");
+}
