@@ -150,7 +150,7 @@ fn a_database_that_is_locked_for_longer_than_the_lease_leaves_a_call_in_doubt_an
 fn a_database_that_is_locked_for_less_than_the_lease_is_waited_for() {
     let place = payer("never", "echo paid", "");
     let told = std::fs::File::create(place.path("told.txt")).unwrap();
-    let (mut run, other) = locked(&place, "300s", told.into());
+    let (mut run, other) = locked(&place, "600s", told.into());
     let told = || std::fs::read_to_string(place.path("told.txt")).unwrap();
     until("it is told that the store is away", || told().contains("the store is away, trying again"));
     other.execute_batch("ROLLBACK").unwrap();
@@ -163,7 +163,7 @@ fn a_database_that_is_locked_for_less_than_the_lease_is_waited_for() {
 fn outlives(store: &str, kill: impl Fn(), restart: impl Fn()) {
     for policy in ["never", "ask", "check", "idempotent"] {
         let place = payer(policy, "echo paid", "");
-        let words = ["run", "payer.yaml", "pay", "--session", policy, "--store", store, "-c", "lease=60s"];
+        let words = ["run", "payer.yaml", "pay", "--session", policy, "--store", store, "-c", "lease=600s"];
         let run = start(&place, &words);
         until("it pays", || lines(&place.path("started.txt")).len() == 1);
         kill();
@@ -189,12 +189,74 @@ fn a_run_outlives_a_restart_of_redis() {
     outlives(&server.url(), || server.kill(), || server.restart());
 }
 
+/// Pays sixteen times, one after the other.
+const BUSY: &str = r#"
+name: busy
+same_call_limit: 0
+model:
+  provider: scripted
+  script:
+    name: scripted
+    turns: [CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, CALL, {text: all is paid}]
+tools:
+  - name: pay
+    description: Pays.
+    shell: echo "$REKINDLE_IDEMPOTENCY_KEY" >> ledger.txt
+    output: text
+    in_doubt: never
+"#;
+
+/// Restarts the server again and again while calls follow each other: every call is made once.
+fn outlives_many(store: &str, restart: impl Fn(usize)) {
+    let place = Place::new();
+    place.write("busy.yaml", &BUSY.replace("CALL", "{calls: [{name: pay}]}"));
+    let run = start(&place, &["run", "busy.yaml", "pay", "--session", "busy", "--store", store, "-c", "lease=600s"]);
+    for round in 0..4 {
+        until("it gets on", || paid(&place) > round * 4);
+        restart(round);
+    }
+    let told = end(run);
+    assert_eq!((told.code, told.out.trim()), (0, "all is paid"), "{}", told.err);
+    let mut keys = lines(&place.path("ledger.txt"));
+    assert_eq!(keys.len(), 16, "{}", told.err);
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 16, "each call once");
+    place.ok(&["verify", "busy", "--store", store]);
+}
+
+#[test]
+fn a_run_outlives_restarts_of_postgres_at_any_moment() {
+    let server = Postgres::start(&["fsync=off"]);
+    outlives_many(&server.url(), |round| {
+        if round % 2 == 0 {
+            server.kill()
+        } else {
+            server.stop()
+        }
+        server.restart();
+    });
+}
+
+#[test]
+fn a_run_outlives_restarts_of_redis_at_any_moment() {
+    let server = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    outlives_many(&server.url(), |round| {
+        if round % 2 == 0 {
+            server.kill()
+        } else {
+            server.stop()
+        }
+        server.restart();
+    });
+}
+
 #[test]
 fn an_outage_and_its_end_are_told() {
     let server = Postgres::start(&["fsync=off"]);
     let place = payer("never", "echo paid", "");
     let store = server.url();
-    let words = ["run", "payer.yaml", "pay", "--session", "rent", "--store", &store, "-c", "lease=60s"];
+    let words = ["run", "payer.yaml", "pay", "--session", "rent", "--store", &store, "-c", "lease=600s"];
     let mut command = place.command(&words);
     let told = std::fs::File::create(place.path("told.txt")).unwrap();
     let run = command.stdout(Stdio::piped()).stderr(told).spawn().unwrap();
@@ -216,7 +278,7 @@ fn an_outage_and_its_end_are_told() {
 fn a_run_can_be_stopped_while_its_store_is_away() {
     let server = Postgres::start(&["fsync=off"]);
     let place = payer("never", "echo paid", "");
-    let words = ["run", "payer.yaml", "pay", "--session", "rent", "--store", &server.url(), "-c", "lease=60s"];
+    let words = ["run", "payer.yaml", "pay", "--session", "rent", "--store", &server.url(), "-c", "lease=600s"];
     let run = start(&place, &words);
     until("it pays", || lines(&place.path("started.txt")).len() == 1);
     server.kill();

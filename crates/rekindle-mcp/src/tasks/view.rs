@@ -152,7 +152,7 @@ fn message(progress: &RunProgress) -> String {
         RunPhase::Queued => "it waits for a worker to begin with it",
         RunPhase::Working => "it works",
         RunPhase::Waiting => "it waits for an answer",
-        RunPhase::Interrupted => "its process died; the next worker goes on with it",
+        RunPhase::Interrupted => "it was cut off; the next worker goes on with it",
         RunPhase::Paused if is_ready(progress) => "it is paused; the next worker goes on with it",
         RunPhase::Paused => "it is paused; `resume_session` goes on with it",
         RunPhase::Held => "no worker goes on with it until the reason is gone",
