@@ -11,7 +11,7 @@ use rekindle::{Error, Result, Secret, SecretRef, SecretSource};
 /// The largest secret.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// How long a program may take to give a secret: a keychain may ask a person.
+/// The time limit of a program that gives a secret: a keychain may ask a person.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The schemes there are, for messages.
@@ -89,7 +89,7 @@ fn from_keychain(reference: &SecretRef) -> Result<String> {
     from_command(reference, arguments.into_iter())
 }
 
-/// What a program prints. It may ask a person something, so it has time.
+/// The output of a program. It may ask a person something, so it has time.
 fn from_command<'a>(reference: &SecretRef, words: impl Iterator<Item = &'a str>) -> Result<String> {
     from_command_within(PATIENCE, reference, words)
 }
@@ -139,7 +139,7 @@ fn printed(output: ChildStdout) -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// How a program ended, if it does within `patience`.
+/// The exit status of a program, if it ends within `patience`.
 fn status_within(child: &mut Child, patience: Duration) -> Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {

@@ -226,7 +226,7 @@ impl BranchWriter {
         self.make_room().await
     }
 
-    /// Has everything committed so far written without waiting for it, in every mode.
+    /// Starts writing everything committed so far, in every mode, without waiting for it.
     pub fn write_soon(&self) {
         let mut queue = self.shared.queue();
         queue.wanted = queue.target.expected.seq;

@@ -109,9 +109,9 @@ impl Engine {
         self.change(|shared| shared.poll = poll.max(Duration::from_millis(5)))
     }
 
-    /// How long a run tries again when its store is out of reach or busy, before it does what its
-    /// [`PersistFailure`](crate::PersistFailure) says. Never longer than its lease lasts, and as long as
-    /// that unless this says otherwise.
+    /// Limits how long a run tries again while its store is out of reach or busy, before it does what
+    /// its [`PersistFailure`](crate::PersistFailure) says. The lease of the run is a limit in any case, and
+    /// the only one unless this is set.
     #[must_use]
     pub fn with_store_patience(self, patience: Duration) -> Self {
         self.change(|shared| shared.store_patience = Some(patience))

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::id::{EffectId, LogName};
 use crate::record::{EffectIntent, EffectOutcome, LogAppendOutcomes, LogSplice, Record};
 
-/// What the records of a batch depend on, as it is behind those checked so far.
+/// The logs and effects a batch depends on, as they are behind the records checked so far.
 struct Trial<'a> {
     state: &'a State,
     lengths: HashMap<&'a LogName, usize>,
@@ -17,7 +17,7 @@ struct Trial<'a> {
     forgot_settled: bool,
 }
 
-/// How far an effect has come.
+/// The progress of an effect.
 #[derive(Clone, Copy)]
 struct Progress {
     attempt: u32,

@@ -1,4 +1,4 @@
-//! Who holds the write lock of a database, for people who meet a locked one. Linux lists the locks of
+//! Names the process that holds the write lock of a database, for people who meet a locked one. Linux lists the locks of
 //! all processes; elsewhere nothing is known.
 
 use std::path::Path;
@@ -12,19 +12,19 @@ pub(super) struct Holder {
     pid: u32,
     /// The name of its program, if that can be seen.
     name: Option<String>,
-    /// Whether it was stopped, e.g. with SIGSTOP or Ctrl-Z.
+    /// True if it was stopped, e.g. with SIGSTOP or Ctrl-Z.
     stopped: bool,
 }
 
 impl Holder {
-    /// What is known of it.
+    /// A sentence about it.
     pub(super) fn said(&self) -> String {
         let name = self.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
         let stopped = if self.stopped { " and is stopped" } else { "" };
         format!("process {}{name} holds its write lock{stopped}", self.pid)
     }
 
-    /// What to do about it.
+    /// The commands that help.
     pub(super) fn hint(&self) -> String {
         let pid = self.pid;
         match self.stopped {

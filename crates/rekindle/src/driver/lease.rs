@@ -38,7 +38,7 @@ impl Deadline {
         self.micros.fetch_max(micros, Ordering::SeqCst);
     }
 
-    /// Whether this process may no longer believe that it is the owner.
+    /// Returns true once this process can no longer be sure that it is the owner.
     pub(super) fn has_passed(&self) -> bool {
         self.base.elapsed() >= Duration::from_micros(self.micros.load(Ordering::SeqCst))
     }

@@ -149,7 +149,7 @@ impl Driver {
         Ok(())
     }
 
-    /// How long a store that is away is waited for; nothing if until it is back.
+    /// The limit on waiting for a store that is away; none if the run waits until it is back.
     fn patience(&self) -> Option<Duration> {
         match self.options().on_persist_failure {
             PersistFailure::Pause => None,
@@ -171,7 +171,7 @@ impl Driver {
     }
 }
 
-/// A time during which the store is away. It is told once, and so is its end.
+/// A time during which the store is away. Its beginning is announced once, and so is its end.
 struct Outage<'a> {
     driver: &'a Driver,
     since: Instant,
@@ -204,7 +204,7 @@ impl<'a> Outage<'a> {
         }
     }
 
-    /// The store has answered.
+    /// Announces that the store is back, if the answer was a good one.
     fn over(self, well: bool) {
         if well {
             self.driver.say(|| LiveKind::StoreBack);
@@ -222,7 +222,7 @@ fn is_persistence(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::StoreUnavailable | ErrorKind::PersistFailed | ErrorKind::Closed)
 }
 
-/// Whether the store is out of reach or busy, which passes by itself more often than a full disk.
+/// Returns true if the store is out of reach or busy, which passes by itself more often than a full disk.
 fn is_away(error: &Error) -> bool {
     *error.kind() == ErrorKind::StoreUnavailable
 }

@@ -37,12 +37,12 @@ impl Unsaved {
         }
     }
 
-    /// Everything noted so far is part of a batch that ends at `seq`.
+    /// Assigns what was staged so far to the batch that ends at `seq`.
     pub(super) fn enqueued(&mut self, seq: Seq) {
         self.0.iter_mut().rev().take_while(|entry| entry.batch.is_none()).for_each(|entry| entry.batch = Some(seq));
     }
 
-    /// Everything up to `seq` is on disk.
+    /// Forgets what is on disk: everything up to `seq`.
     pub(super) fn saved(&mut self, seq: Seq) {
         while self.0.front().is_some_and(|entry| entry.batch.is_some_and(|batch| batch <= seq)) {
             self.0.pop_front();
@@ -81,7 +81,7 @@ pub(super) fn named(calls: &[(String, EffectId)]) -> String {
     names.join(", ")
 }
 
-/// Whether a call may do harm if it is made twice.
+/// Returns true for a call that may do harm if it is made twice.
 fn has_side_effects(intent: &EffectIntent) -> bool {
     intent.policy != InDoubtPolicy::ReplaySafe && intent.kind != EffectKind::Model
 }

@@ -6,7 +6,7 @@ use rekindle_core::{Error, ErrorKind, Result, SessionKey};
 
 use crate::engine::Engine;
 
-/// How often something is tried in all.
+/// Number of tries in all.
 pub(super) const TRIES: u32 = 24;
 /// The longest pause before the second try; doubled before each further one,
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -36,7 +36,7 @@ impl Contention {
     }
 }
 
-/// Whether somebody else was quicker.
+/// Returns true if another writer was quicker.
 pub(super) fn is_lost(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict { .. })
 }

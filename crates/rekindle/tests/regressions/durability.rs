@@ -24,8 +24,11 @@ fn key_of(state: &State, name: &str) -> Option<String> {
     state.effects().find(|effect| effect.intent.name == name).map(|effect| effect.intent.idempotency_key.clone())
 }
 
+/// The key of each call, and the key under which another process found it.
+type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
 /// Looks, while it is called, at what another process finds of its own call; and notes its key.
-fn looking(other: Engine, key: SessionKey, seen: &Arc<Mutex<Vec<(String, Option<String>)>>>) -> FnTool<Of> {
+fn looking(other: Engine, key: SessionKey, seen: &Seen) -> FnTool<Of> {
     let seen = Arc::clone(seen);
     tool("pay", "Pays.", move |call: ToolContext, _: Of| {
         let (other, key, seen) = (other.clone(), key.clone(), Arc::clone(&seen));
@@ -48,7 +51,7 @@ async fn the_intent_of_a_call_that_is_not_replay_safe_is_on_disk_before_it_begin
                 (Durability::Async, false),
             ] {
                 let rig = Rig::new(kind).await;
-                let seen = Arc::default();
+                let seen = Seen::default();
                 let pay = looking(rig.world.engine(), rig.key().clone(), &seen).in_doubt(policy);
                 let (agent, _) = agent(Script::new("m").call("pay", of("x")).text("done"), |builder| {
                     builder.tool(pay).durability(durability).pending_writes(pending_writes)

@@ -81,9 +81,9 @@ struct Graph<'a> {
     gap: usize,
     /// The forks of each branch and the records at which they began, the latest first.
     forks: Vec<Vec<(usize, u64)>>,
-    /// How many of those began at or behind the next row of the branch: they stand above it.
+    /// The number of those that began at or behind the next row of the branch: they stand above it.
     above: Vec<usize>,
-    /// How many of those above have not come to their beginning. A branch that has none is free.
+    /// The number of those above that have not come to their beginning. A branch that has none is free.
     waits_for: Vec<usize>,
     /// The free branches that have not ended, by what comes next.
     free: BTreeSet<Rank>,
@@ -93,17 +93,17 @@ struct Graph<'a> {
     printed: Vec<usize>,
     /// Which have come to their beginning.
     ended: Vec<bool>,
-    /// How many of the forks of each branch have joined it.
+    /// The number of forks of each branch that have joined it.
     joins: Vec<usize>,
     /// Whose row was drawn last.
     last: Option<usize>,
     lines: Vec<Line>,
-    /// How many branches were looked at to find what comes next.
+    /// The number of forks that were looked at to find what comes next.
     #[cfg(test)]
     looked: usize,
 }
 
-/// What comes next of a branch: one that only has to end comes first, then the newest row.
+/// The rank of what comes next of a branch: one that only has to end comes first, then the newest row.
 type Rank = (bool, Option<u64>, usize);
 
 impl<'a> Graph<'a> {
