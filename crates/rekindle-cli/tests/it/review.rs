@@ -184,7 +184,7 @@ fn a_session_of_a_dead_process_says_how_to_go_on() {
     child.wait().unwrap();
     let dead = place.run(&["run", "stuck.yaml", "more", "--continue", "s"]);
     assert_eq!(dead.code, 6, "{dead:?}");
-    assert!(dead.err.contains("its process has died; go on with: rekindle resume s"), "{dead:?}");
+    assert!(dead.err.contains("is interrupted") && dead.err.contains("go on: rekindle resume s"), "{dead:?}");
     place.write("go", "");
     let resumed = place.run(&["resume", "s"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
