@@ -1,10 +1,11 @@
 //! Keeps a lease alive, and looks for what other processes sent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rekindle_core::{BranchId, ErrorKind, Lease, OwnerId, Result, StoreExt as _};
+use tokio::sync::watch;
 
 use super::{Driver, Shared};
 
@@ -21,27 +22,38 @@ pub struct Evicted {
 /// earlier than what the store believes: counted from before the request that renewed it.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    base: Instant,
-    micros: AtomicU64,
+    until: watch::Sender<Instant>,
 }
 
 impl Deadline {
     pub(crate) fn new(renewed: Instant, ttl: Duration) -> Self {
-        let deadline = Self { base: renewed, micros: AtomicU64::new(0) };
-        deadline.renewed(renewed, ttl);
-        deadline
+        Self { until: watch::Sender::new(end_of(renewed, ttl)) }
     }
 
     fn renewed(&self, at: Instant, ttl: Duration) {
-        let until = at.saturating_duration_since(self.base) + ttl;
-        let micros = u64::try_from(until.as_micros()).unwrap_or(u64::MAX);
-        self.micros.fetch_max(micros, Ordering::SeqCst);
+        let until = end_of(at, ttl);
+        self.until.send_if_modified(|known| {
+            let later = until > *known;
+            *known = until.max(*known);
+            later
+        });
     }
 
     /// Returns true once this process can no longer be sure that it is the owner.
     pub(super) fn has_passed(&self) -> bool {
-        self.base.elapsed() >= Duration::from_micros(self.micros.load(Ordering::SeqCst))
+        Instant::now() >= *self.until.borrow()
     }
+
+    /// Follows the deadline as it moves.
+    pub(crate) fn follow(&self) -> watch::Receiver<Instant> {
+        self.until.subscribe()
+    }
+}
+
+/// The end of a lease. One beyond what the clock can express ends in a year.
+fn end_of(renewed: Instant, ttl: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+    renewed.checked_add(ttl).unwrap_or(renewed + YEAR)
 }
 
 impl Driver {
@@ -52,6 +64,11 @@ impl Driver {
             return Err(error);
         }
         if self.shared.deadline.has_passed() { self.shared.renew().await } else { Ok(()) }
+    }
+
+    /// Follows the time until which this process is surely the owner.
+    pub(crate) fn follow_lease(&self) -> watch::Receiver<Instant> {
+        self.shared.deadline.follow()
     }
 }
 

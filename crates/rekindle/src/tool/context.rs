@@ -10,6 +10,7 @@ use crate::driver::{Attempt, Driver, NewCheckpoint, SECRET};
 use crate::event::LiveKind;
 use crate::memory::MemoryView;
 use crate::secret::Secret;
+use crate::tool::HeldLease;
 
 /// What a tool is given beside its arguments. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -67,6 +68,12 @@ impl ToolContext {
     /// The generation of the lease: hand it to whatever can refuse an older one.
     pub fn fence(&self) -> Epoch {
         self.inner.attempt.fence
+    }
+
+    /// The lease that the call is made under. A tool whose work goes on in another process ends that
+    /// work when this lease ends: another owner may make the call then.
+    pub fn lease(&self) -> HeldLease {
+        HeldLease::new(self.inner.driver.follow_lease())
     }
 
     /// Resolves when the result is no longer wanted.

@@ -3,6 +3,8 @@
 mod context;
 mod function;
 mod group;
+mod lease;
+mod leftovers;
 mod options;
 mod output;
 mod schema;
@@ -16,6 +18,8 @@ use serde::{Deserialize, Serialize};
 pub use context::ToolContext;
 pub use function::{FnTool, tool};
 pub use group::ToolGroup;
+pub use lease::HeldLease;
+pub use leftovers::Leftovers;
 pub use options::{Approval, Retries, ToolOptions};
 pub use output::{Checked, IntoOutput, ToolError, ToolOutput};
 pub(crate) use output::{Reply, Verdict};
@@ -29,6 +33,8 @@ pub(crate) use schema::Schema;
 /// * A tool with side effects hands [`ToolContext::idempotency_key`] or [`ToolContext::fence`]
 ///   to whatever it changes, where that can use it.
 /// * It stops soon after [`ToolContext::cancelled`]; if it does not, it is abandoned.
+/// * Work that can outlive this process, such as a child process, ends by itself when this process
+///   dies or its [lease](ToolContext::lease) ends, and [`Tool::end_leftovers`] makes sure of that.
 ///
 /// Most tools are functions: see [`tool`].
 #[async_trait]
@@ -51,6 +57,13 @@ pub trait Tool: fmt::Debug + Send + Sync + 'static {
     /// tools whose policy is `check`.
     async fn check(&self, _context: &ToolContext, _arguments: &Json) -> Result<Checked, ToolError> {
         Ok(Checked::Unknown)
+    }
+
+    /// Ends what an earlier call with the same idempotency key may have left running, waits for its
+    /// end, and tells what still runs. Called before anything is decided about a call in doubt, and
+    /// before a call that did not come back is tried again.
+    async fn end_leftovers(&self, _context: &ToolContext, _arguments: &Json) -> Result<Leftovers, ToolError> {
+        Ok(Leftovers::none())
     }
 }
 

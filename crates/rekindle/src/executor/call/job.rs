@@ -10,11 +10,15 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::{Ended, RETURNED, Ready, Shape};
 use crate::driver::{Attempt, Driver, Performed, Recorded, Stop, Tried, WaitPurpose, check_value, panic_text};
+use crate::event::LiveKind;
 use crate::message::ToolResult;
-use crate::tool::{Checked, Reply, ToolContext, ToolError, ToolOutput, Verdict};
+use crate::tool::{Checked, Leftovers, Reply, ToolContext, ToolError, ToolOutput, Verdict};
 
 /// How long a call that was told to stop may take to do so.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long a tool may take to end what is left of earlier tries.
+const END_WITHIN: Duration = Duration::from_secs(60);
 
 /// After so long, others can see that the call was begun.
 const SHOW_AFTER: Duration = Duration::from_millis(100);
@@ -89,6 +93,28 @@ impl<'a> Job<'a> {
         checked.ok()?.ok()?.ok()
     }
 
+    /// Has the tool end what earlier tries left running, and waits for that. Tells what still runs.
+    pub(super) async fn end_leftovers(&self) -> Leftovers {
+        let context = self.context(self.driver.attempt(&self.ready.effect, 1));
+        let (tool, arguments) = (Arc::clone(&self.ready.entry.tool), self.ready.call.arguments.clone());
+        let task = Abandoned(tokio::spawn(async move { tool.end_leftovers(&context, &arguments).await }));
+        let unknown = |why: String| Leftovers { running: vec![format!("what is left cannot be told: {why}")] };
+        match tokio::time::timeout(END_WITHIN, task).await {
+            Ok(Ok(Ok(leftovers))) => leftovers,
+            Ok(Ok(Err(error))) => unknown(shortened(error).message),
+            Ok(Err(_)) => unknown("the tool panicked".to_owned()),
+            Err(_) => unknown(format!("it took longer than {END_WITHIN:?}")),
+        }
+    }
+
+    /// Tells whoever watches what could not be ended.
+    pub(super) fn notice(&self, leftovers: &Leftovers) {
+        if !leftovers.is_none() {
+            let text = format!("`{}`: still running from an earlier try: {}", self.ready.call.name, leftovers.text());
+            self.driver.say(|| LiveKind::Notice(text));
+        }
+    }
+
     fn context(&self, attempt: Attempt) -> ToolContext {
         let (effect, call) = (self.ready.effect.id.clone(), self.ready.call.id.clone());
         ToolContext::new(self.driver.clone(), effect, call, attempt, self.shape.memory())
@@ -97,6 +123,10 @@ impl<'a> Job<'a> {
     async fn try_once(&self, attempt: Attempt) -> Tried {
         let cancel = attempt.cancel.clone();
         let left = self.call(attempt).await;
+        if !matches!(left, Left::Returned(_)) {
+            // The next try, the policy, and another owner must not meet this one still at work.
+            self.notice(&self.end_leftovers().await);
+        }
         match self.tried(left, cancel.is_cancelled()).await {
             Ok(tried) => tried,
             // The tool has come back: what it did is done, whatever is wrong with what it said.

@@ -51,6 +51,9 @@ impl Caller<'_> {
                     let arguments = self.intended(&ready.effect.id).await;
                     let mut ready = ready.made_with(arguments);
                     ready.effect.alongside.push(closed);
+                    // The person was told what still runs, and decided.
+                    let job = self.job(ready.clone());
+                    job.notice(&job.end_leftovers().await);
                     return self.make(ready).await;
                 }
                 Found::Done(value) => ToolResult::new(&call, value),
@@ -129,18 +132,28 @@ impl Caller<'_> {
         }
     }
 
-    /// What is done with a call of which nobody knows whether it happened.
+    /// What is done with a call of which nobody knows whether it happened. Its processes have ended
+    /// before; where some have not, only a call that may be repeated goes on without a person.
     pub(crate) async fn doubt(&mut self, ready: &Ready, why: &str) -> Result<Next> {
+        let job = self.job(ready.clone());
+        let leftovers = job.end_leftovers().await;
+        let text = format!("{why}; still running: {}", leftovers.text());
+        let why = if leftovers.is_none() { why } else { &text };
         let tries = self.doubts.entry(ready.effect.id.clone()).or_default();
         *tries += 1;
         if *tries > ready.effect.retries.attempts.max(1) {
             return self.ask_person(ready, why).await;
+        }
+        if matches!(ready.effect.policy, InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent) {
+            job.notice(&leftovers);
         }
         match ready.effect.policy {
             InDoubtPolicy::ReplaySafe => self.make(ready.clone()).await,
             // It may have happened, and it cannot be repeated.
             InDoubtPolicy::Idempotent if is_redacted(&ready.call.arguments) => self.ask_person(ready, why).await,
             InDoubtPolicy::Idempotent => Ok(Next::Make(Box::new(ready.clone()))),
+            // A check would tell what happened so far, and the call is not over.
+            InDoubtPolicy::Check if !leftovers.is_none() => self.ask_person(ready, why).await,
             InDoubtPolicy::Check => self.check(ready, why).await,
             InDoubtPolicy::Ask => self.ask_person(ready, why).await,
             InDoubtPolicy::Never => {
