@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rekindle::tool::{Checked, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
+use rekindle::tool::{Checked, Leftovers, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rekindle::{Json, SessionKey, async_trait};
 
 /// A tool with other options than its own.
@@ -43,5 +43,9 @@ impl Tool for Adjusted {
 
     async fn check(&self, context: &ToolContext, arguments: &Json) -> Result<Checked, ToolError> {
         self.tool.check(context, arguments).await
+    }
+
+    async fn end_leftovers(&self, context: &ToolContext, arguments: &Json) -> Result<Leftovers, ToolError> {
+        self.tool.end_leftovers(context, arguments).await
     }
 }

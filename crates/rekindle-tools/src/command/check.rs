@@ -15,7 +15,7 @@ impl CommandTool {
         let Some(command) = &self.check else { return Ok(Checked::Unknown) };
         let values = self.values(context, arguments).await?;
         let start = self.start_check(command, &values)?;
-        let finished = run(&start, Vec::new(), self.limit, self.grace, context).await?;
+        let finished = run(self.job(start, Vec::new()), context).await?;
         Ok(match finished.status.code() {
             Some(0) => self.happened(&finished).map_or(Checked::Unknown, Checked::Happened),
             Some(DID_NOT_HAPPEN) => Checked::DidNotHappen,

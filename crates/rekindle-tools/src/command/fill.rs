@@ -7,7 +7,7 @@ use rekindle::tool::ToolError;
 use serde_json::Value;
 
 use super::{CommandTool, Feed, What};
-use crate::process::Start;
+use crate::process::{KEY, Start};
 use crate::template::{Piece, Template, Values, written};
 
 impl CommandTool {
@@ -48,7 +48,7 @@ impl CommandTool {
         if matches!(self.what, What::Shell(_)) {
             variables.extend(shell_variables(values.arguments)?);
         }
-        variables.insert("REKINDLE_IDEMPOTENCY_KEY".into(), values.idempotency_key.into());
+        variables.insert(KEY.into(), values.idempotency_key.into());
         variables.insert("REKINDLE_SESSION".into(), values.session.clone());
         Ok(variables)
     }

@@ -11,15 +11,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle::tool::{Checked, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
+use rekindle::tool::{Checked, Leftovers, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rekindle::{Error, Json, Result};
 use serde_json::{Value, json};
 
-use crate::process::{ended, find_program};
+use crate::process::{Live, Start, end_call, ended, find_program};
 use crate::template::{Template, Values};
-use run::{Finished, run};
+use run::{Finished, Job, run};
 
 pub use builder::CommandToolBuilder;
+
+/// How long an earlier try of a call may take to end, behind its grace.
+const TRY_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A tool that runs a program.
 ///
@@ -53,9 +56,12 @@ pub use builder::CommandToolBuilder;
 /// `SIGTERM`, after [`kill_grace`](CommandToolBuilder::kill_grace) by `SIGKILL`. What the program
 /// left running when it ended is ended too, unless it made itself a session of its own.
 ///
-/// A program outlives a process of ours that is killed outright: it may still be at work when the
-/// session is resumed. One that must not run twice at a time takes a lock of its own, or is asked
-/// about by a [`check_command`](CommandToolBuilder::check_command) that knows.
+/// A program does not outlive its run: a guard, a small `sh` in the same process group, ends the
+/// group as soon as this process dies, however it does, and shortly before the lease of a run ends
+/// that is frozen or cut off from its store. Before anything is decided about a call in doubt, what is
+/// left of it on this machine is ended and waited for. A process that made itself a session of its
+/// own (`setsid`) is not ended; where `/proc` shows it, it is named, and the call is not repeated
+/// without a person unless it may be repeated anyway.
 #[derive(Clone, Debug)]
 pub struct CommandTool {
     spec: ToolSpec,
@@ -136,6 +142,10 @@ impl CommandTool {
         }
     }
 
+    fn job(&self, start: Start, stdin: Vec<u8>) -> Job {
+        Job { start, stdin, limit: self.limit, grace: self.grace }
+    }
+
     async fn values<'a>(&self, context: &'a ToolContext, arguments: &'a Value) -> Result<Values<'a>, ToolError> {
         Values::of(context, arguments, &self.secrets).await
     }
@@ -176,13 +186,23 @@ impl Tool for CommandTool {
         let arguments = arguments.to_value()?;
         let values = self.values(context, &arguments).await?;
         let (start, stdin) = self.start(&values)?;
-        let finished = run(&start, stdin, self.limit, self.grace, context).await?;
-        self.result(&start.command[0], &finished)
+        let name = start.command.first().cloned().unwrap_or_default();
+        let finished = run(self.job(start, stdin), context).await?;
+        self.result(&name, &finished)
     }
 
     async fn check(&self, context: &ToolContext, arguments: &Json) -> Result<Checked, ToolError> {
         let arguments = arguments.to_value()?;
         self.ask(context, &arguments).await
+    }
+
+    async fn end_leftovers(&self, context: &ToolContext, _: &Json) -> Result<Leftovers, ToolError> {
+        let key = context.idempotency_key().to_owned();
+        // An earlier try in this process ends in order; whatever of it does not is ended like the rest.
+        let _ = tokio::time::timeout(self.grace.saturating_add(TRY_ENDS_WITHIN), Live::end(&key)).await;
+        let looked = tokio::task::spawn_blocking(move || end_call(&key)).await;
+        let running = looked.map_err(|error| ToolError::failed(format!("the search was lost: {error}")))?;
+        Ok(Leftovers { running })
     }
 }
 

@@ -66,6 +66,11 @@ pub(super) enum Target {
 }
 
 impl Config {
+    /// Whether the server is a program that is started here.
+    pub(super) fn is_program(&self) -> bool {
+        matches!(self.target, Target::Process(_))
+    }
+
     /// Where the server is, for people.
     pub(super) fn place(&self) -> String {
         match &self.target {

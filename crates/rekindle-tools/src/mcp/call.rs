@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle::Json;
-use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
+use rekindle::tool::{Leftovers, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam, ClientRequest, ProgressToken,
     RequestId, RequestMetaObject, ServerResult,
@@ -17,6 +17,7 @@ use super::handler::Calls;
 use super::link::{Lines, Link};
 use super::result;
 use crate::outcome::{lost, stopped};
+use crate::process::end_orphaned_servers;
 
 /// Where the idempotency key is in the `_meta` of a request.
 const KEY: &str = "rekindle/idempotencyKey";
@@ -155,6 +156,16 @@ impl Tool for McpTool {
             // What was sent is cancelled as it is dropped.
             () = context.cancelled() => Err(stopped()),
         }
+    }
+
+    /// Servers that earlier processes started may still work on the call.
+    async fn end_leftovers(&self, _: &ToolContext, _: &Json) -> Result<Leftovers, ToolError> {
+        if !self.lines.config.is_program() {
+            return Ok(Leftovers::none());
+        }
+        let looked = tokio::task::spawn_blocking(end_orphaned_servers).await;
+        let running = looked.map_err(|error| self.failed(&format!("the search was lost: {error}")))?;
+        Ok(Leftovers { running })
     }
 }
 

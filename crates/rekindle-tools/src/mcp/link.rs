@@ -11,11 +11,13 @@ use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use tokio::process::Child;
 use tokio::sync::Mutex;
 
 use super::builder::{Config, Target};
 use super::handler::{Calls, Handler};
 use super::process::Process;
+use crate::process::{BEAT_WITHIN, Group, Mark, Start};
 
 /// How long closing a connection may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -77,7 +79,7 @@ impl Link {
         let calls = Arc::clone(&handler.calls);
         let (service, process) = match &config.target {
             Target::Process(start) => {
-                let (mut child, group) = start.spawn()?;
+                let (mut child, group) = start_server(start).await?;
                 let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
                     return Err("it has no pipes".to_owned());
                 };
@@ -118,6 +120,17 @@ impl Link {
             process.end().await;
         }
     }
+}
+
+/// Starts a server with a guard that hears from this process for as long as it is alive.
+async fn start_server(start: &Start) -> Result<(Child, Group), String> {
+    let start = start.clone();
+    let spawning = tokio::task::spawn_blocking(move || {
+        let (child, group) = start.spawn(Mark::Server, BEAT_WITHIN)?;
+        group.beat()?;
+        Ok((child, group))
+    });
+    spawning.await.map_err(|error| format!("it cannot be started: {error}"))?
 }
 
 /// What a server at a URL is reached by.

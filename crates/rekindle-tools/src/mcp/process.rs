@@ -83,14 +83,26 @@ async fn supervise(
         // Whoever stops it has closed its input before.
         () = stop.cancelled() => match tokio::time::timeout(GRACE, child.wait()).await {
             Ok(status) => status,
-            Err(_) => group.terminate(&mut child, GRACE).await,
+            Err(_) => terminate(&mut child, &mut group).await,
         },
+        // Somebody killed the guard: a server without one is none.
+        () = group.guard_ended() => terminate(&mut child, &mut group).await,
     };
-    group.kill();
+    group.end().await;
     if let Some(listening) = listening {
         let _ = tokio::time::timeout(LAST_WORDS / 2, listening).await;
     }
     *ended.lock().unwrap_or_else(PoisonError::into_inner) = status.ok();
+}
+
+/// Asks the processes to end, and ends them after a moment.
+async fn terminate(child: &mut Child, group: &mut Group) -> std::io::Result<ExitStatus> {
+    group.terminate();
+    if let Ok(status) = tokio::time::timeout(GRACE, child.wait()).await {
+        return status;
+    }
+    group.end().await;
+    child.wait().await
 }
 
 /// Keeps the last lines of what the server says.

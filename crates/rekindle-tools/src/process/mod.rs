@@ -1,20 +1,31 @@
-//! Child processes: finding programs, process groups, and output that fits.
+//! Child processes: finding programs, starting them under a guard, and output that fits.
+
+mod guard;
+mod leftovers;
+mod live;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
+
+#[cfg(feature = "mcp")]
+pub(crate) use guard::BEAT_WITHIN;
+pub(crate) use guard::{Group, KEY, Mark, told};
+pub(crate) use leftovers::end_call;
+#[cfg(feature = "mcp")]
+pub(crate) use leftovers::end_orphaned_servers;
+pub(crate) use live::Live;
 
 /// Where programs are looked for if the environment of the child has no `PATH`.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A program and what it is started with. It inherits nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) command: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -22,12 +33,15 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Starts it in a process group of its own, with pipes for everything it says. The text of an
-    /// error names the program.
-    pub(crate) fn spawn(&self) -> Result<(Child, Group), String> {
+    /// Starts it in a process group with a guard, with pipes for everything it says. The guard ends the
+    /// group when this process dies, or `within` that time unless it hears of more. The text of an
+    /// error names the program. Blocks for as long as two programs take to start.
+    pub(crate) fn spawn(&self, mark: Mark<'_>, within: Duration) -> Result<(Child, Group), String> {
         let name = self.command.first().map(String::as_str).unwrap_or_default();
         check_directory(self.directory.as_deref())?;
-        let program = find_program(name, self.environment.get("PATH"), self.directory.as_deref())?;
+        let path = self.environment.get("PATH");
+        let program = find_program(name, path, self.directory.as_deref())?;
+        let group = Group::new(mark, path.map(String::as_str), within)?;
         let mut command = Command::new(program);
         command
             .arg0(name)
@@ -37,54 +51,13 @@ impl Start {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
+            .process_group(group.id())
             .kill_on_drop(true);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
         let child = command.spawn().map_err(|error| format!("`{name}` cannot be started: {error}"))?;
-        let group = Group::of(&child);
         Ok((child, group))
-    }
-}
-
-/// The processes that a child and its children are. Those that still run are killed with it.
-#[derive(Debug)]
-pub(crate) struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.0 {
-            // That nobody is left is what is wanted.
-            let _ = kill_process_group(group, signal);
-        }
-    }
-
-    /// Ends all that is left. The number of a group is free once its last process is gone, so it
-    /// is used no more after that.
-    pub(crate) fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.0 = None;
-    }
-
-    /// Asks the processes to end, and ends them after `grace`.
-    pub(crate) async fn terminate(&mut self, child: &mut Child, grace: Duration) -> io::Result<ExitStatus> {
-        self.signal(Signal::TERM);
-        if let Ok(ended) = tokio::time::timeout(grace, child.wait()).await {
-            return ended;
-        }
-        self.kill();
-        child.wait().await
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
