@@ -2,26 +2,30 @@
 //! and ends the group when this process dies or is silent for too long. See
 //! `docs/design/0012-tool-processes.md`.
 
-use std::io::{self, PipeWriter};
+use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rekindle::tool::HeldLease;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::leftovers::{is_group_alive, own_start};
 use super::{DEFAULT_PATH, find_program};
 
-/// The script of a guard. It reads one line for each message: seconds until the group is to be ended
+/// The script of a guard. It writes a line once signals to its group cannot end it, and then reads one line for each message: seconds until the group is to be ended
 /// if nothing else is heard, or `end`. A closed pipe is the death of the host.
 ///
 /// The timer is a subshell that is told to go with `USR1`. `$!` is compared with its value at the
 /// start: a timer that is told to go before it sleeps must not end somebody else's process.
 const SCRIPT: &str = r#"
 trap '' TERM INT HUP QUIT ALRM PIPE USR2
+echo
+exec > /dev/null
 t=
 while read -r n; do
   if [ -n "$t" ]; then kill -USR1 "$t"; wait "$t"; fi
@@ -49,6 +53,9 @@ pub(crate) const KEY: &str = "REKINDLE_IDEMPOTENCY_KEY";
 const CALL: &str = "call";
 #[cfg(feature = "mcp")]
 pub(super) const SERVER: &str = "server";
+
+/// How long a guard may take to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long a guard may take to end its group when it is told to.
 const END_WITHIN: Duration = Duration::from_secs(1);
@@ -109,6 +116,7 @@ impl Group {
         let failed = |error: io::Error| format!("the guard of its processes cannot be started: {error}");
         let shell = find_program("sh", None, None)?;
         let (reader, writer) = io::pipe().map_err(failed)?;
+        let (ready, says_ready) = io::pipe().map_err(failed)?;
         // A guard that was stopped must not stop us.
         rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
         let path = path.map_or_else(|| DEFAULT_PATH.to_owned(), |path| format!("{DEFAULT_PATH}:{path}"));
@@ -120,7 +128,7 @@ impl Group {
             .env(HOST, format!("{}:{}", std::process::id(), own_start()))
             .current_dir("/")
             .stdin(reader)
-            .stdout(Stdio::null())
+            .stdout(says_ready)
             .stderr(Stdio::null())
             .process_group(0)
             .kill_on_drop(true);
@@ -130,9 +138,12 @@ impl Group {
             Mark::Server => command.env(GUARD, SERVER),
         };
         let guard = command.spawn().map_err(failed)?;
+        // Ours are closed, so that the pipe ends with the guard.
+        drop(command);
         let id = guard.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let group = Self { id, guard, lifeline: Arc::new(Lifeline(writer)) };
         group.lifeline.tell(within).map_err(failed)?;
+        await_ready(ready).map_err(failed)?;
         Ok(group)
     }
 
@@ -207,6 +218,21 @@ impl Group {
             }
         };
         let _ = tokio::time::timeout(GONE_WITHIN, gone).await;
+    }
+}
+
+/// Blocks until a guard says that it is ready. An error if it does not.
+fn await_ready(mut ready: PipeReader) -> io::Result<()> {
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return ready.read_exact(&mut [0]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -19,26 +19,26 @@ use crate::kit::{Pipe, agent, outcome, results, schema};
 use crate::server::{Server, answer};
 
 /// A store that outlives the processes that open it.
-struct World {
+pub struct World {
     clock: Arc<ManualClock>,
     store: MemoryStore,
-    directory: TempDir,
+    pub directory: TempDir,
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::new(StoreOptions::new().with_clock(clock.clone()));
         Self { clock, store, directory: TempDir::new().unwrap() }
     }
 
-    fn engine(&self, seed: u8) -> Engine {
+    pub fn engine(&self, seed: u8) -> Engine {
         let (store, clock): (Arc<dyn Store>, Arc<dyn Clock>) = (Arc::new(self.store.clone()), self.clock.clone());
         Engine::with_journal(Journal::new(store, Codec::new(), clock, IdSource::seeded([seed; 32])))
     }
 
     /// A process that dies once `at_work` returns.
-    fn die(&self, agent: &Agent, at_work: impl FnOnce()) {
+    pub fn die(&self, agent: &Agent, at_work: impl FnOnce()) {
         let runtime = process();
         let engine = self.engine(1);
         runtime.block_on(async {
@@ -52,7 +52,7 @@ impl World {
     }
 
     /// Another process that goes on to the end.
-    fn go_on(&self, agent: &Agent) -> Result<Value, String> {
+    pub fn go_on(&self, agent: &Agent) -> Result<Value, String> {
         let engine = self.engine(2);
         process().block_on(async {
             let session = engine.open_session("s").await.unwrap();
@@ -62,21 +62,21 @@ impl World {
         })
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().unwrap().to_owned()
     }
 }
 
-fn process() -> Runtime {
+pub fn process() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-fn lines(path: impl AsRef<Path>) -> Vec<String> {
+pub fn lines(path: impl AsRef<Path>) -> Vec<String> {
     std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// A program that enters something into a ledger, says so, and never ends; and one that looks.
-fn enter(world: &World, pipe: &Pipe, script: &str) -> CommandToolBuilder {
+pub fn enter(world: &World, pipe: &Pipe, script: &str) -> CommandToolBuilder {
     let look = r#"grep -x "$REKINDLE_IDEMPOTENCY_KEY" "$LEDGER" > /dev/null || exit 3; echo '{"entered": true}'"#;
     CommandTool::builder("enter", "Enters.")
         .parameters(schema(&["a"]))
@@ -87,7 +87,7 @@ fn enter(world: &World, pipe: &Pipe, script: &str) -> CommandToolBuilder {
 }
 
 /// Waits for a line in a pipe.
-fn wait_for(pipe: &Pipe) -> impl FnOnce() {
+pub fn wait_for(pipe: &Pipe) -> impl FnOnce() {
     let path = pipe.path().to_owned();
     move || assert_eq!(std::fs::read_to_string(path).unwrap(), "at work\n")
 }

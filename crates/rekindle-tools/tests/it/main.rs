@@ -5,12 +5,15 @@ mod agents;
 mod commands;
 mod crashes;
 mod files;
+mod hosts;
 mod http;
 mod kit;
+mod leftovers;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "mcp")]
 mod mcp_http;
 #[cfg(feature = "mcp")]
 mod mcp_server;
+mod processes;
 mod server;

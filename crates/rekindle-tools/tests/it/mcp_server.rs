@@ -49,6 +49,8 @@ impl Server {
             "silent" => eprintln_line("waiting for Godot"),
             _ => {}
         }
+        // Whoever reads the ledger sees how long it lives.
+        let held = (self.mode == "held").then(|| File::options().append(true).open(ledger()).unwrap());
         for line in std::io::stdin().lock().lines() {
             let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
             if self.mode != "silent" {
@@ -57,6 +59,11 @@ impl Server {
         }
         if self.mode == "stubborn" {
             let _held = File::options().append(true).open(ledger()).unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        if held.is_some() {
             loop {
                 std::thread::park();
             }
