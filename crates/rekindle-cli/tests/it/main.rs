@@ -13,6 +13,7 @@ mod look;
 mod mcp;
 mod mixed_versions;
 mod moving;
+mod orphans;
 mod outages;
 mod past;
 mod processes;

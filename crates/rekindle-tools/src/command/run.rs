@@ -116,6 +116,8 @@ async fn end(
     stop: &CancellationToken,
 ) -> std::io::Result<(ExitStatus, bool)> {
     let (status, cut) = tokio::select! {
+        // A program that came to its end has, whatever else did.
+        biased;
         status = child.wait() => (Some(status), false),
         () = group.keep(lease) => (None, true),
         () = stop.cancelled() => (terminate(child, group, lease, grace).await, false),
@@ -125,7 +127,7 @@ async fn end(
     };
     let cut = cut
         || status.as_ref().is_some_and(killed) && tokio::time::timeout(GUARD_WITHIN, group.guard_ended()).await.is_ok();
-    group.end().await;
+    group.end(child).await;
     let status = match status {
         Some(status) => status,
         None => child.wait().await,

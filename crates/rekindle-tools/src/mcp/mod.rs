@@ -47,6 +47,10 @@ pub use builder::McpServerBuilder;
 /// tell repeated calls by `rekindle/idempotencyKey` in the `_meta` of a request, which is the same
 /// over retries and resumes.
 ///
+/// A server that is a program ends with this process, however that dies, and when this process is
+/// frozen for more than eight seconds: a guard beside it sees to that. Before anything is decided about
+/// a call in doubt, servers whose process is gone have ended.
+///
 /// # What changes
 /// The tools are those the server had when [`McpServer::tools`] was called. They are part of what an
 /// agent depends on, so that another list shows as drift when a session is resumed.

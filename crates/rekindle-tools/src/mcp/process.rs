@@ -88,7 +88,7 @@ async fn supervise(
         // Somebody killed the guard: a server without one is none.
         () = group.guard_ended() => terminate(&mut child, &mut group).await,
     };
-    group.end().await;
+    group.end(&mut child).await;
     if let Some(listening) = listening {
         let _ = tokio::time::timeout(LAST_WORDS / 2, listening).await;
     }
@@ -101,7 +101,7 @@ async fn terminate(child: &mut Child, group: &mut Group) -> std::io::Result<Exit
     if let Ok(status) = tokio::time::timeout(GRACE, child.wait()).await {
         return status;
     }
-    group.end().await;
+    group.end(child).await;
     child.wait().await
 }
 

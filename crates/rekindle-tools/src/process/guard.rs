@@ -198,8 +198,8 @@ impl Group {
         }
     }
 
-    /// Ends all that is left, the guard included, and waits until it is gone.
-    pub(crate) async fn end(&mut self) {
+    /// Ends all that is left, the guard and `child` included, and waits until it is gone.
+    pub(crate) async fn end(&mut self, child: &mut Child) {
         let Some(id) = self.id else { return };
         // The guard puts its timer away and kills the group, itself included. Killed by us, it would
         // leave its timer to the first process of the system, which not everywhere buries the dead.
@@ -210,15 +210,22 @@ impl Group {
         }
         self.id = None;
         let gone = async {
+            // One that has ended and was not waited for counts as a member of the group.
+            let _ = child.wait().await;
             let mut pause = Duration::from_millis(1);
-            // The number is not free as long as anybody is in the group.
-            while test_kill_process_group(id).is_ok() && is_group_alive(id) {
+            while is_alive(id).await {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(50));
             }
         };
         let _ = tokio::time::timeout(GONE_WITHIN, gone).await;
     }
+}
+
+/// Whether a process of a group runs. Its number is not free as long as anybody is in it.
+async fn is_alive(group: Pid) -> bool {
+    test_kill_process_group(group).is_ok()
+        && tokio::task::spawn_blocking(move || is_group_alive(group)).await.unwrap_or(false)
 }
 
 /// Blocks until a guard says that it is ready. An error if it does not.
