@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::processes::{lines, start, until};
 use crate::support::Place;
+use crate::workers::booked;
 
 /// An agent that books three things, with somebody who books nothing twice under one key.
 const AGENT: &str = r#"
@@ -30,7 +31,7 @@ tools:
     shell: |
       echo "$REKINDLE_IDEMPOTENCY_KEY" >> keys.txt
       sleep 0.2
-      if mkdir "booked-$REKINDLE_IDEMPOTENCY_KEY" 2> /dev/null; then echo "$REKINDLE_ARG_WHAT" >> ledger.txt; fi
+      flock ledger.lock sh -c 'grep -qs "^$REKINDLE_IDEMPOTENCY_KEY " ledger.txt || echo "$REKINDLE_IDEMPOTENCY_KEY $REKINDLE_ARG_WHAT" >> ledger.txt'
       echo booked
     output: text
     writes: true
@@ -112,7 +113,7 @@ fn a_task_is_found_and_finished_whenever_its_server_dies() {
     until("the task is completed", || serving.task(&id)["status"] == "completed");
     let task = serving.task(&id);
     assert_eq!(task["result"]["structuredContent"]["answer"], "all are booked", "{task}");
-    assert_eq!(lines(&place.path("ledger.txt")), ["one", "two", "three"]);
+    assert_eq!(booked(&place), ["one", "two", "three"]);
     assert_eq!(keys(&place).len(), 3, "each call has one key, however often it is made");
     serving.kill();
 }

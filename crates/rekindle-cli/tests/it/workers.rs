@@ -28,7 +28,7 @@ tools:
     shell: |
       echo "$REKINDLE_ARG_WHAT" >> started.txt
       while [ "$REKINDLE_ARG_WAIT" = go ] && [ ! -e go ]; do sleep 0.02; done
-      mkdir "$REKINDLE_IDEMPOTENCY_KEY" 2>/dev/null && echo "$REKINDLE_ARG_WHAT" >> ledger.txt
+      flock ledger.lock sh -c 'grep -qs "^$REKINDLE_IDEMPOTENCY_KEY " ledger.txt || echo "$REKINDLE_IDEMPOTENCY_KEY $REKINDLE_ARG_WHAT" >> ledger.txt'
       echo booked
     output: text
     writes: true
@@ -55,6 +55,13 @@ tools:
     output: text
     in_doubt: idempotent
 "#;
+
+/// What was booked, in the order it was. A booking is one write, so that a tool that is killed has made
+/// it or not.
+pub fn booked(place: &Place) -> Vec<String> {
+    let entries = lines(&place.path("ledger.txt"));
+    entries.iter().map(|entry| entry.split_once(' ').unwrap().1.to_owned()).collect()
+}
 
 /// A place whose processes share a store.
 pub struct Shared {
@@ -115,7 +122,7 @@ impl Shared {
 
     /// What was booked, which must be each once.
     pub fn assert_booked(&self) {
-        let mut booked = lines(&self.place.path("ledger.txt"));
+        let mut booked = booked(&self.place);
         booked.sort();
         assert_eq!(booked, ["one", "two"]);
         let calls = lines(&self.place.path("started.txt"));

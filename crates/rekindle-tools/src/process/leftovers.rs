@@ -124,12 +124,12 @@ fn namespace(pid: u32) -> Option<std::path::PathBuf> {
 /// The processes of this user that run; nothing if there is no `/proc`.
 fn survey() -> Option<Vec<Seen>> {
     let user = getuid().as_raw();
-    let seen = survey_stats()?.filter_map(|(pid, stat)| {
+    let seen = survey_stats()?.map(|(pid, stat)| {
         let folder = format!("/proc/{pid}");
         let ours = std::fs::metadata(&folder).is_ok_and(|found| found.uid() == user);
         // One that ends meanwhile, or is not to be looked into, is none of ours.
         let environment = if ours { read(Path::new(&folder).join("environ").as_path()) } else { None };
-        Some(Seen { pid, stat, environment: environment.unwrap_or_default() })
+        Seen { pid, stat, environment: environment.unwrap_or_default() }
     });
     Some(seen.collect())
 }
