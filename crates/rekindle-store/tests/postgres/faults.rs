@@ -1,6 +1,7 @@
 //! What can go wrong with a server: killed, cut off, silent, read-only, replaced by another one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rekindle_core::codec::Codec;
@@ -56,25 +57,37 @@ async fn a_server_killed_again_and_again_loses_nothing() {
     let server = Arc::new(Postgres::start(&[]));
     let journal = journal(store(&format!("{}?timeout=10", server.url())));
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let counts: Arc<[AtomicUsize; WRITERS]> = Arc::default();
+    // Whatever the machine does besides, every writer gets on before the next kill.
+    let get_on = async || {
+        let before = counts.each_ref().map(|count| count.load(Ordering::SeqCst));
+        let on = async {
+            while counts.iter().zip(before).any(|(count, before)| count.load(Ordering::SeqCst) < before + 2) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, on).await.expect("the writers get on");
+    };
     let mut writers = Vec::new();
     for number in 0..WRITERS {
         let mut history = session(&journal, &format!("session {number}")).await;
-        let stop = stop.clone();
+        let (stop, counts) = (stop.clone(), counts.clone());
         writers.push(tokio::spawn(async move {
             let mut acknowledged = 0;
-            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+            while !stop.load(Ordering::SeqCst) {
                 let records = vec![message(&format!("{number}.{acknowledged}"))];
                 let append = history.journal.prepare(&history.target(), &records).unwrap();
                 insist(&**history.journal.store(), &append).await;
                 history.head = append.head();
                 history.batches.push(records);
                 acknowledged += 1;
+                counts[number].store(acknowledged, Ordering::SeqCst);
             }
             history
         }));
     }
     for _ in 0..KILLS {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        get_on().await;
         let server = server.clone();
         tokio::task::spawn_blocking(move || {
             server.kill();
@@ -83,8 +96,8 @@ async fn a_server_killed_again_and_again_loses_nothing() {
         .await
         .unwrap();
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    get_on().await;
+    stop.store(true, Ordering::SeqCst);
     for writer in writers {
         let history = tokio::time::timeout(DEADLINE, writer).await.unwrap().unwrap();
         assert!(history.batches.len() > KILLS, "{} appends", history.batches.len());

@@ -37,7 +37,7 @@ async fn leases_end_by_the_clock_of_the_server() {
     assert!(server.abs_diff(info.created_at.0) < 60_000_000, "{server} {}", info.created_at.0);
     let (store, main) = (journal.store(), BranchId::main());
     let [first, second] = ["first", "second"].map(|name| OwnerId::new(name).unwrap());
-    let old = store.acquire(&key("s"), &main, &first, Duration::from_millis(300)).await.unwrap();
+    let old = store.acquire(&key("s"), &main, &first, Duration::from_secs(3)).await.unwrap();
     let error = store.acquire(&key("s"), &main, &second, DEADLINE).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::AlreadyRunning { .. }), "{error:?}");
     let taken_over = async {

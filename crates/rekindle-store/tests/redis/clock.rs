@@ -32,7 +32,7 @@ async fn leases_end_by_the_servers_clock() {
     assert!(matches!(refused.kind(), ErrorKind::AlreadyRunning { .. }), "{refused:?}");
     let taken = async {
         loop {
-            match acquire(&*handle, "second", SHORT).await {
+            match acquire(&*handle, "second", LONG).await {
                 Ok(lease) => return lease,
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }

@@ -52,7 +52,7 @@ impl Writer {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), on).await.expect("the writer gets on");
+        tokio::time::timeout(Duration::from_secs(120), on).await.expect("the writer gets on");
     }
 
     async fn stop(self) -> Head {

@@ -137,7 +137,7 @@ async fn a_run_that_cannot_record_its_end_still_ends_its_events() {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), drained).await.expect("the events end with the run");
+    tokio::time::timeout(Duration::from_secs(60), drained).await.expect("the events end with the run");
     assert_eq!(last, stored(&rig).await.last().map(|(position, _)| position.seq));
     assert_eq!(run.report().await.unwrap_err().code(), "RK0016");
 }

@@ -378,7 +378,7 @@ async fn middleware_that_fails_on_a_result_is_told_to_the_model_and_calls_nothin
         let script = Script::new("m").call("slow", of("a")).text("done");
         let tool = if writes { held.tool("slow").writes() } else { held.tool("slow") };
         let (agent, _) = agent(script, |builder| builder.tool(tool).middleware(Refuses));
-        let ended = tokio::time::timeout(std::time::Duration::from_secs(10), agent.run_once("go", &rig.session)).await;
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), agent.run_once("go", &rig.session)).await;
         assert_eq!(ended.expect("it ends").unwrap().text(), "done");
         let result = rig.results().await.remove(0);
         assert!(result.error && result.content.as_str().contains("`refuses` failed on the result"), "{result:?}");

@@ -187,11 +187,11 @@ async fn matrix(kind: Kind, durability: Durability) {
             let plan = Arc::new(FaultPlan::default());
             plan.fail_from(call, fault);
             let crashed =
-                tokio::time::timeout(Duration::from_secs(20), once(&world, Some(plan), &ledger, durability)).await;
+                tokio::time::timeout(Duration::from_secs(120), once(&world, Some(plan), &ledger, durability)).await;
             let crashed = crashed.unwrap_or_else(|_| panic!("{context}: stands still"));
             world.pass_leases();
             let rest = to_the_end(&world, &ledger, durability, &context);
-            tokio::time::timeout(Duration::from_secs(20), rest)
+            tokio::time::timeout(Duration::from_secs(120), rest)
                 .await
                 .unwrap_or_else(|_| panic!("{context}: stands still"));
             assert_eq!(outcome(&world, &ledger).await, expected, "{context}: {:?}", ledger.lines());

@@ -10,13 +10,9 @@ use rekindle::{Json, OnWait, Plan, ResumeOptions, RunOptions, Status};
 use rekindle_models::{Call, Script};
 use serde_json::json;
 
-use crate::common::{noting, step};
+use crate::common::{noting, soon, step};
 use crate::kit::{Held, Rig, agent, echo, of};
 use crate::support::Of;
-
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(8), future).await.expect("it stands still")
-}
 
 fn graph(rig: &Rig, held: &Held, on_wait: OnWait, expires: Option<Duration>) -> Graph {
     let ledger = rig.world.ledger();
@@ -36,8 +32,18 @@ fn graph(rig: &Rig, held: &Held, on_wait: OnWait, expires: Option<Duration>) -> 
         .unwrap()
 }
 
+/// Waits until something is waited for.
+async fn waiting(rig: &Rig) {
+    let opened = async {
+        while rig.waits().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon(opened).await;
+}
+
 async fn answer_the_wait(rig: &Rig) -> bool {
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    waiting(rig).await;
     let wait = rig.wait().await;
     let answer = match wait.kind {
         WaitKind::Approval => Answer::approve(wait.wait, wait.digest, "maria"),
@@ -68,7 +74,7 @@ async fn the_expiry_of_a_wait_of_a_graph_that_holds_is_not_missed() {
     let graph = graph(&rig, &held, OnWait::Hold, Some(Duration::from_secs(5)));
     let run = graph.run(GraphInput::new(), &rig.session).await.unwrap();
     held.began().await;
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    waiting(&rig).await;
     rig.world.clock.advance(Duration::from_secs(6));
     held.release();
     assert_eq!(soon(run.report()).await.unwrap().outcome, RunOutcome::Succeeded);

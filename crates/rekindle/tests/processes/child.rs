@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
@@ -13,7 +13,7 @@ use rekindle::tool::{Checked, FnTool, ToolError, tool};
 use rekindle::{Agent, Engine, ErrorKind, Json, Message, Result, ResumeOptions, RunReport};
 use rekindle_models::{Script, ScriptedModel};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::{Ledger, Of};
 
@@ -24,6 +24,15 @@ const MARK: &str = "@@ ";
 
 /// The one session of each test.
 pub const SESSION: &str = "s";
+/// A lease that no process loses because the machine is busy.
+pub const LONG: Duration = Duration::from_secs(3_600);
+/// The code of a run that lost its lease.
+pub const LOST: &str = "RK0006";
+/// The line that lets a held child go on.
+const GO_ON: &str = "go on";
+
+/// Opened once the child may go on; see [`Order::hold`].
+static GATE: Semaphore = Semaphore::const_new(0);
 
 /// What a child is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +47,9 @@ pub struct Order {
     pub patience: Duration,
     /// Whether it waits for a line before it opens the session.
     pub gated: bool,
+    /// Stops right after it said a line with this in it, until it is let go: a test can then act at
+    /// that moment however long it takes. The lease is renewed meanwhile.
+    pub hold: Option<String>,
 }
 
 /// How a child's run ended.
@@ -57,10 +69,11 @@ impl Order {
             directory: directory.into(),
             durability: Durability::Async,
             script,
-            lease: Duration::from_secs(1),
+            lease: LONG,
             take_over: false,
             patience: Duration::ZERO,
             gated: false,
+            hold: None,
         }
     }
 
@@ -131,9 +144,37 @@ impl Process {
         self.tell.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
+    /// Lets a held process go on.
+    pub fn go_on(&mut self) {
+        self.tell(GO_ON);
+    }
+
+    /// Waits until it is held at that line; `false` if it ended before.
+    pub fn is_held_at(&mut self, text: &str) -> bool {
+        std::iter::from_fn(|| self.line()).any(|line| line.contains(text))
+    }
+
     pub fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([format!("-{signal}"), self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
+    }
+
+    /// SIGSTOP, until none of its threads runs any more: one in the middle of a system call ends that
+    /// first, and may come out of it with a lock.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_still = |task: PathBuf| {
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| !state.starts_with(['R', 'S', 'D']))
+        };
+        let deadline = Instant::now() + LONG;
+        while Path::new(&tasks).exists()
+            && !std::fs::read_dir(&tasks).unwrap().all(|task| task.is_ok_and(|task| is_still(task.path())))
+        {
+            assert!(Instant::now() < deadline, "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// SIGKILL, now. What it had said by then, and whether it had ended before.
@@ -163,6 +204,14 @@ fn say(line: &str) {
     std::io::stdout().lock().write_all(format!("{MARK}{line}\n").as_bytes()).unwrap();
 }
 
+/// Says a line, and stops there if this is where the child is held.
+async fn say_and_hold(order: &Order, line: &str) {
+    say(line);
+    if order.hold.as_ref().is_some_and(|hold| line.contains(hold)) {
+        drop(GATE.acquire().await.unwrap());
+    }
+}
+
 /// Not a test of its own: what the started process does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_process() {
@@ -170,7 +219,10 @@ async fn child_process() {
     let order: Order = serde_json::from_str(&order).unwrap();
     let (told, mut orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
-        std::io::stdin().lines().map_while(std::io::Result::ok).try_for_each(|line| told.send(line))
+        std::io::stdin().lines().map_while(std::io::Result::ok).try_for_each(|line| match line.as_str() {
+            GO_ON => Ok(GATE.add_permits(Semaphore::MAX_PERMITS / 2)),
+            _ => told.send(line),
+        })
     });
     if order.gated {
         say("ready");
@@ -216,8 +268,9 @@ async fn run(order: &Order, orders: &mut mpsc::UnboundedReceiver<String>) -> Res
 /// The agent every process has: tools of each policy, which write what they do to the ledger.
 pub fn agent(order: &Order) -> Agent {
     let model = ScriptedModel::new(order.script.clone()).with_ledger(order.directory.join("ledger"));
-    Agent::builder("worker", Telling(model))
+    Agent::builder("worker", Telling(model, order.clone()))
         .durability(order.durability)
+        .grace(LONG)
         .partials(8, Duration::from_secs(60))
         .tool(takes(order, "read", Duration::ZERO))
         .tool(takes(order, "slow", Duration::from_millis(30)))
@@ -235,16 +288,17 @@ pub fn agent(order: &Order) -> Agent {
 
 /// A tool that says when it begins, takes its time, and writes to the ledger what it did.
 fn takes(order: &Order, name: &'static str, time: Duration) -> FnTool<Of> {
-    let (ledger, process) = (order.ledger(), order.name.clone());
+    let order = order.clone();
     tool(name, "Does something.", move |call, of: Of| {
-        let (ledger, process) = (ledger.clone(), process.clone());
+        let order = order.clone();
         async move {
-            say(&format!("begin {name} {}", of.what));
-            ledger.write(&format!("begin {process} {name} {}", of.what));
+            let ledger = order.ledger();
+            ledger.write(&format!("begin {} {name} {}", order.name, of.what));
+            say_and_hold(&order, &format!("begin {name} {}", of.what)).await;
             if !time.is_zero() {
                 // Whatever was written before it began is on disk by the time it is halfway.
                 tokio::time::sleep(time / 2).await;
-                say(&format!("amid {name} {}", of.what));
+                say_and_hold(&order, &format!("amid {name} {}", of.what)).await;
                 tokio::time::sleep(time / 2).await;
             }
             let line = format!("{name} {} {}", of.what, call.idempotency_key());
@@ -267,7 +321,7 @@ fn email(order: &Order) -> FnTool<Of> {
 
 /// Says on standard output when it is asked and when it has answered.
 #[derive(Debug)]
-struct Telling(ScriptedModel);
+struct Telling(ScriptedModel, Order);
 
 #[async_trait]
 impl Model for Telling {
@@ -280,9 +334,9 @@ impl Model for Telling {
     }
 
     async fn answer(&self, request: &ModelRequest, deltas: &Deltas) -> Result<Answer, ModelError> {
-        say(&format!("asked {}", request.idempotency_key));
+        say_and_hold(&self.1, &format!("asked {}", request.idempotency_key)).await;
         let answer = self.0.answer(request, deltas).await?;
-        say(&format!("answered {}", request.idempotency_key));
+        say_and_hold(&self.1, &format!("answered {}", request.idempotency_key)).await;
         Ok(answer)
     }
 }

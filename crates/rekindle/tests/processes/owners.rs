@@ -10,7 +10,7 @@ use rekindle_models::{Call, Script};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::child::{Order, Process, SESSION, agent, engine, ledger};
+use crate::child::{LONG, LOST, Order, Process, SESSION, agent, engine, ledger};
 use crate::killed::{Unbroken, script};
 use crate::support::{messages, records};
 
@@ -59,8 +59,7 @@ fn check_only_the_last_writes(records: &[(Seq, Record)], context: &str) {
 
 /// Waits until nobody's lease is live, by the store's clock.
 async fn lease_expired(directory: &Path) {
-    let session = engine(directory).open_session(SESSION).await.unwrap();
-    while session.info().await.unwrap().live_lease().is_some() {
+    while has_live_lease(directory).await {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -71,29 +70,48 @@ fn begun_by(directory: &Path, name: &str) -> Vec<String> {
     ledger(directory).lines().into_iter().filter(|line| line.starts_with(&prefix)).collect()
 }
 
-/// A process that was frozen right after it said `line`, in a directory of its own. A process that
-/// holds the lock of the database while it is frozen keeps everybody out, so that nobody can take
-/// over: then another one is tried.
+/// A process that was frozen right after it said `line`, in a directory of its own, while its lease
+/// was live. On a busy machine it may lose a short lease before that: then another one with a longer
+/// lease is tried. So it is with one that holds the lock of the database while it is frozen, which
+/// keeps everybody out, so that nobody can take over.
 async fn frozen(order: &Order, line: &str) -> (TempDir, Order, Process) {
-    for _ in 0..5 {
+    let hold = Some(line.to_owned());
+    for lease in (0..7).map(|doubled| Duration::from_millis(500) * (1 << doubled)) {
         let directory = TempDir::new().unwrap();
-        let order = Order { directory: directory.path().into(), ..order.clone() };
+        let order = Order { directory: directory.path().into(), lease, hold: hold.clone(), ..order.clone() };
         let mut process = order.start();
-        process.wait_for(line);
-        process.signal("STOP");
-        if engine(directory.path()).create("can anybody write?").await.is_ok() {
+        let held = process.is_held_at(line);
+        process.freeze();
+        if held && has_live_lease(directory.path()).await && can_be_written(directory.path()).await {
             return (directory, order, process);
         }
-        process.kill();
+        let end = process.kill();
+        let lost = end.as_ref().is_none_or(|end| end.code.as_deref() == Some(LOST));
+        assert!(lost, "it ended before it was frozen: {end:?}");
     }
-    panic!("it always froze while it wrote");
+    panic!("it always froze while it wrote, or lost even a long lease");
+}
+
+async fn has_live_lease(directory: &Path) -> bool {
+    let session = engine(directory).open_session(SESSION).await.unwrap();
+    session.info().await.unwrap().live_lease().is_some()
+}
+
+async fn can_be_written(directory: &Path) -> bool {
+    engine(directory).create("can anybody write?").await.is_ok()
+}
+
+/// The process that goes on with what a frozen one left, with a lease that it does not lose.
+fn successor(order: Order) -> Order {
+    Order { name: "successor".into(), lease: LONG, hold: None, ..order }
 }
 
 /// The frozen process wakes up, and must find out before it does anything.
-fn wakes_up_fenced(process: Process, context: &str) {
+fn wakes_up_fenced(mut process: Process, context: &str) {
+    process.go_on();
     process.signal("CONT");
     let (said, end) = process.end();
-    assert_eq!(end.code.as_deref(), Some("RK0006"), "{context}: {end:?}");
+    assert_eq!(end.code.as_deref(), Some(LOST), "{context}: {end:?}");
     let began = said.iter().find(|line| line.starts_with("begin ") || line.starts_with("asked "));
     assert_eq!(began, None, "{context}: it began something although its lease was gone");
 }
@@ -104,10 +122,16 @@ async fn of_two_processes_that_resume_at_once_one_runs_and_the_other_is_told_who
     for round in 0..4 {
         let directory = TempDir::new().unwrap();
         paused_after(&Order::new(directory.path(), "first", script()), "begin read a");
-        let order = |name| Order { gated: true, ..Order::new(directory.path(), name, script()) };
+        // The one that runs is held until the other has ended: it must not be done before that asks.
+        let hold = "begin append 1";
+        let order =
+            |name| Order { gated: true, hold: Some(hold.into()), ..Order::new(directory.path(), name, script()) };
         let mut racers = ["anna", "bert"].map(|name| order(name).start());
         racers.iter_mut().for_each(|racer| drop(racer.wait_for("ready")));
         racers.iter_mut().for_each(|racer| racer.tell("go"));
+        let held = racers.each_mut().map(|racer| racer.is_held_at(hold));
+        assert!(held[0] != held[1], "round {round}: one of them runs");
+        racers[usize::from(held[1])].go_on();
         let ends = racers.map(|racer| racer.end().1);
         let won = usize::from(ends[1].outcome.is_some());
         let (winner, loser) = (&ends[won], &ends[1 - won]);
@@ -157,11 +181,9 @@ async fn a_process_frozen_past_its_lease_can_do_nothing_after_another_took_over(
     for durability in BOTH {
         for (place, line, script) in moments() {
             let context = format!("{durability:?}, frozen {place}");
-            let lease = Duration::from_millis(500);
-            let order = Order { durability, lease, ..Order::new(Path::new(""), "frozen", script.clone()) };
+            let order = Order { durability, ..Order::new(Path::new(""), "frozen", script.clone()) };
             let (directory, order, frozen) = frozen(&order, line).await;
-            let successor = Order { name: "successor".into(), patience: Duration::from_secs(20), ..order };
-            let (_, end) = successor.start().end();
+            let (_, end) = Order { patience: LONG, ..successor(order) }.start().end();
             assert_eq!(end.outcome, Some(RunOutcome::Succeeded), "{context}: {end:?}");
             let before = (stored(directory.path()).await, begun_by(directory.path(), "frozen"));
             let head = engine(directory.path()).open_session(SESSION).await.unwrap().info().await.unwrap().branches;
@@ -179,15 +201,14 @@ async fn a_process_frozen_past_its_lease_finds_out_even_if_nobody_took_over() {
     for durability in BOTH {
         for (place, line, script) in moments() {
             let context = format!("{durability:?}, frozen {place}, and nobody took over");
-            let lease = Duration::from_millis(500);
-            let order = Order { durability, lease, ..Order::new(Path::new(""), "frozen", script.clone()) };
+            let order = Order { durability, ..Order::new(Path::new(""), "frozen", script.clone()) };
             let (directory, order, frozen) = frozen(&order, line).await;
             lease_expired(directory.path()).await;
             let before = stored(directory.path()).await;
             wakes_up_fenced(frozen, &context);
             assert_eq!(stored(directory.path()).await, before, "{context}");
             // It is nobody's now, and anybody can go on at once.
-            let (_, end) = Order { name: "successor".into(), ..order }.start().end();
+            let (_, end) = successor(order).start().end();
             assert_eq!(end.outcome, Some(RunOutcome::Succeeded), "{context}: {end:?}");
             let records = stored(directory.path()).await;
             check_only_the_last_writes(&records, &context);
@@ -204,14 +225,15 @@ async fn a_process_whose_session_is_taken_over_while_it_works_is_fenced_out() {
             let context = format!("{durability:?}, taken over after `{line}`");
             let directory = TempDir::new().unwrap();
             let order = |name: &str| Order { durability, ..Order::new(directory.path(), name, script()) };
-            // Started first: a busy machine may take longer to start a process than the other has work.
             let mut new = Order { take_over: true, gated: true, ..order("new") }.start();
             new.wait_for("ready");
-            let mut old = order("old").start();
+            let mut old = Order { hold: Some(line.into()), ..order("old") }.start();
             old.wait_for(line);
             new.tell("go");
+            new.wait_for("running");
+            old.go_on();
             let (_, fenced) = old.end();
-            assert_eq!(fenced.code.as_deref(), Some("RK0006"), "{context}: {fenced:?}");
+            assert_eq!(fenced.code.as_deref(), Some(LOST), "{context}: {fenced:?}");
             let (_, end) = new.end();
             assert_eq!(end.outcome, Some(RunOutcome::Succeeded), "{context}: {end:?}");
             let records = stored(directory.path()).await;
@@ -228,20 +250,22 @@ async fn of_processes_that_take_over_at_once_one_runs_and_the_others_do_not() {
     for round in 0..3 {
         let directory = TempDir::new().unwrap();
         let order = |name: &str| Order { gated: true, take_over: true, ..Order::new(directory.path(), name, script()) };
-        let mut old = Order { gated: false, ..order("old") }.start();
+        let hold = Some("begin slow z".into());
+        let mut old = Order { gated: false, take_over: false, hold, ..order("old") }.start();
         old.wait_for("begin slow z");
         let mut heirs = ["anna", "bert"].map(|name| order(name).start());
         heirs.iter_mut().for_each(|heir| drop(heir.wait_for("ready")));
         heirs.iter_mut().for_each(|heir| heir.tell("go"));
-        let mut ends = vec![old.end().1];
-        ends.extend(heirs.map(|heir| heir.end().1));
+        let [anna, bert] = heirs.map(|heir| heir.end().1);
+        old.go_on();
+        let ends = [old.end().1, anna, bert];
         let done = ends.iter().filter(|end| end.outcome == Some(RunOutcome::Succeeded)).count();
         let context = format!("round {round}: {ends:?}");
         assert_eq!(done, 1, "{context}");
-        assert_eq!(ends[0].code.as_deref(), Some("RK0006"), "the old owner is fenced out: {context}");
-        // The other heir was fenced out by the one that runs, or found it running.
+        assert_eq!(ends[0].code.as_deref(), Some(LOST), "the old owner is fenced out: {context}");
+        // The other heir was fenced out by the one that runs, or found it running or done.
         let refused = ends.iter().filter_map(|end| end.code.as_deref());
-        assert!(refused.clone().all(|code| ["RK0006", "RK0007"].contains(&code)), "{context}");
+        assert!(refused.clone().all(|code| [LOST, "RK0007", "RK0010"].contains(&code)), "{context}");
         assert_eq!(refused.count(), 2, "{context}");
         check_only_the_last_writes(&stored(directory.path()).await, &context);
         let engine = engine(directory.path());
@@ -252,16 +276,18 @@ async fn of_processes_that_take_over_at_once_one_runs_and_the_others_do_not() {
 #[tokio::test]
 async fn the_events_of_a_run_that_lost_its_session_end() {
     let directory = TempDir::new().unwrap();
-    let order = Order { lease: Duration::from_millis(200), ..Order::new(directory.path(), "old", script()) };
+    // Its lease is short, so that it soon finds out; it is held, so that it is not done before.
+    let (lease, hold) = (Duration::from_millis(200), Some("begin slow z".into()));
+    let order = Order { lease, hold, ..Order::new(directory.path(), "old", script()) };
     let engine = order.engine();
     let session = engine.create(SESSION).await.unwrap();
     let mut old = agent(&order).run("go", &session).await.unwrap();
     assert!(old.next_event().await.unwrap().is_some());
-    let heir = Order { name: "new".into(), ..order.clone() };
+    let heir = Order { name: "new".into(), lease: LONG, hold: None, ..order.clone() };
     let session = heir.engine().open_session(SESSION).await.unwrap();
     let new = agent(&heir).resume_with(&session, ResumeOptions::new("new").take_over()).await.unwrap();
     let read = async { while old.next_event().await.unwrap().is_some() {} };
-    tokio::time::timeout(Duration::from_secs(20), read).await.expect("nothing more will come, and it says so");
-    assert_eq!(old.report().await.unwrap_err().code(), "RK0006");
+    tokio::time::timeout(Duration::from_secs(120), read).await.expect("nothing more will come, and it says so");
+    assert_eq!(old.report().await.unwrap_err().code(), LOST);
     assert_eq!(new.report().await.unwrap().outcome, RunOutcome::Succeeded);
 }

@@ -101,7 +101,7 @@ impl Model for HeldModel {
 
 /// What must come soon.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it never comes")
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it never comes")
 }
 
 /// Looks again and again until it finds something, for what nobody tells of.
