@@ -25,13 +25,15 @@ pub enum Exit {
     Integrity,
     /// The model or the store cannot be reached.
     Unreachable,
+    /// A run was asked to stop, and did not confirm it in time.
+    Unconfirmed,
     /// The run was paused by a signal.
     Interrupted,
 }
 
 impl Exit {
     /// Every way to end, with what it means.
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 11] = [
         (Self::Ok, "done"),
         (Self::Failed, "the run failed or used up a budget, or a check found something"),
         (Self::Usage, "the command line, a file or an argument is not right"),
@@ -41,6 +43,7 @@ impl Exit {
         (Self::Conflict, "somebody else has the session, or it has moved on"),
         (Self::Integrity, "what is stored is damaged, or was written by a newer version"),
         (Self::Unreachable, "a model or the store cannot be reached, or cannot keep the data"),
+        (Self::Unconfirmed, "a run was asked to stop, and did not confirm it within the time of --wait"),
         (Self::Interrupted, "paused by Ctrl-C or SIGTERM: resume it"),
     ];
 
@@ -56,6 +59,7 @@ impl Exit {
             Self::Conflict => 6,
             Self::Integrity => 7,
             Self::Unreachable => 8,
+            Self::Unconfirmed => 9,
             Self::Interrupted => 130,
         }
     }

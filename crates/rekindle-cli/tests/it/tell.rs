@@ -146,11 +146,13 @@ fn a_run_is_paused_and_cancelled() {
     assert_eq!(said.code, 0);
     place.snapshot("cancel", &told(&said));
     assert_eq!(place.json(&["sessions", "show", "dead-1"])["run"]["reason"], "cancelled by maria: not needed");
-    assert_eq!(place.json(&["cancel", "dead-1", "--yes"])["result"], "unchanged");
+    let again = place.json(&["cancel", "dead-1", "--yes"]);
+    assert_eq!((&again["result"], &again["status"]), (&"ended".into(), &"cancelled".into()));
     place.talk("done", "hi", "hello");
-    let said = place.run(&["pause", "done"]);
-    assert_eq!(said.code, 6);
-    assert!(said.err.contains("nothing to pause"), "{}", said.err);
+    for what in ["pause", "cancel"] {
+        let said = place.run(&[what, "done", "--wait"]);
+        assert_eq!((said.code, said.out.as_str()), (6, "had already ended: done succeeded\n"));
+    }
 }
 
 #[test]
@@ -165,7 +167,10 @@ fn whoever_runs_a_session_is_told() {
         engine.journal().store().lease(&request).await.unwrap();
     });
     place.snapshot("pause_sent", &told(&place.run(&["pause", "trip-42"])));
-    assert_eq!(place.json(&["cancel", "trip-42"])["result"], "sent");
+    let asked = place.json(&["cancel", "trip-42"]);
+    assert_eq!((&asked["result"], &asked["owner"]), (&"requested".into(), &"somebody".into()));
+    assert_eq!(place.run(&["cancel", "trip-42", "--wait", "20ms"]).code, 9, "nobody confirms it");
+    assert_eq!(place.run(&["cancel", "trip-42", "--wait", "soon"]).code, 2);
     assert_eq!(place.json(&["checkpoint", "trip-42", "now"])["result"], "sent");
     assert!(place.run(&["send", "trip-42", "hi"]).err.contains("somebody runs it"));
     let said = place.run(&["sessions", "rm", "trip-42", "--yes"]);

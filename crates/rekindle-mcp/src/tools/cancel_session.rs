@@ -1,5 +1,7 @@
 //! `cancel_session`.
 
+use std::time::Duration;
+
 use rekindle::operations::{self, ControlOptions, Controlled};
 use rekindle::{Result, RunId};
 use schemars::JsonSchema;
@@ -23,14 +25,20 @@ pub(super) struct Args {
     /// Why, for people.
     #[serde(default)]
     reason: Option<String>,
+    /// How many seconds to wait until it is certain what came of it; at most 60, and without it none.
+    #[serde(default, alias = "waitSeconds")]
+    wait_seconds: Option<u32>,
 }
+
+/// The longest a client may wait for certainty, in seconds.
+const MOST_SECONDS: u32 = 60;
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     /// The session.
     session_id: String,
-    /// `sent`: whoever runs it was told and will stop. `done`: nobody ran it, so it is cancelled now. `unchanged`: it
-    /// was cancelled before.
+    /// `cancelled`: that is on record. `already_ended`: the run had ended before, see `status`. `requested`: the run
+    /// under way has the request, and may still come to its end by itself; ask again, or with `wait_seconds`.
     result: &'static str,
     /// What the session is now, if that is known yet.
     status: Option<String>,
@@ -49,10 +57,11 @@ impl Tool for CancelSession {
         let session = core.key(&args.session_id)?;
         let mut options = ControlOptions::new(&core.author, args.reason.unwrap_or_default());
         options.only_run = args.run_id.map(RunId::new).transpose()?;
+        options.wait = args.wait_seconds.map(|seconds| Duration::from_secs(seconds.min(MOST_SECONDS).into()));
         let (result, status) = match operations::cancel(&core.engine, &session, &options).await? {
-            Controlled::Sent { .. } => ("sent", None),
-            Controlled::Done { status, .. } => ("done", Some(status)),
-            Controlled::Unchanged { status } => ("unchanged", Some(status)),
+            Controlled::Requested { .. } => ("requested", None),
+            Controlled::Done { status, .. } => ("cancelled", Some(status)),
+            Controlled::Ended { status, .. } | Controlled::Unchanged { status } => ("already_ended", Some(status)),
         };
         let status = status.map(|status| status.to_string());
         Ok(Output { session_id: args.session_id, result, status }.into())

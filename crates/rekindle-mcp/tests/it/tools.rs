@@ -100,9 +100,11 @@ async fn a_waiting_session_is_found_inspected_answered_and_cancelled() {
 
     let why = json!({"session_id": "two", "reason": "not needed"});
     let cancelled = client.call("cancel_session", why.clone()).await;
-    assert_eq!((&cancelled["result"], &cancelled["status"]), (&json!("done"), &json!("cancelled")));
-    assert_eq!(client.call("cancel_session", why).await["result"], "unchanged");
-    assert_eq!(client.refusal("cancel_session", json!({"session_id": "done"})).await, "RK0010");
+    assert_eq!((&cancelled["result"], &cancelled["status"]), (&json!("cancelled"), &json!("cancelled")));
+    let again = client.call("cancel_session", why).await;
+    assert_eq!((&again["result"], &again["status"]), (&json!("already_ended"), &json!("cancelled")));
+    let done = client.call("cancel_session", json!({"session_id": "done", "wait_seconds": 1})).await;
+    assert_eq!((&done["result"], &done["status"]), (&json!("already_ended"), &json!("succeeded")));
     let other_run = json!({"session_id": "two", "run_id": "run_other"});
     assert_eq!(client.refusal("cancel_session", other_run).await, "RK0003");
 }

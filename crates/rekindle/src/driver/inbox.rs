@@ -9,8 +9,8 @@ use rekindle_core::record::{
     Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome, WaitDecision,
 };
 use rekindle_core::{
-    BranchId, Entry, Error, Head, Json, LogName, MessageId, Position, Record, Result, RunId, Seq, SessionKey, State,
-    Timestamp, WaitId, WaitState,
+    BranchId, Entry, Error, Head, Json, LogName, MessageId, OwnerId, Position, Record, Result, RunId, Seq, SessionKey,
+    State, Timestamp, WaitId, WaitState,
 };
 
 use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, own_run, register};
@@ -41,6 +41,15 @@ impl Inbox {
 pub(crate) const INPUTS: &str = "inbox/inputs";
 /// The field that marks a message as the input of a run.
 const MARK: &str = "input";
+
+/// The field of a command that names the holder of the lease it is meant for.
+const OWNER: &str = "owner";
+
+/// A command for the run that holds the session's lease under that name, and no other.
+pub(crate) fn for_owner(mut command: InboxCommand, owner: &OwnerId) -> InboxCommand {
+    command.extra.insert(OWNER.into(), owner.as_str().into());
+    command
+}
 
 /// An input as it is kept once it was taken over.
 #[derive(Debug, Serialize, Deserialize)]
@@ -228,12 +237,15 @@ impl Shared {
         }
     }
 
-    /// Whether a command is meant for this run: one that names it or, if `all` count, the run it goes
-    /// on from or none.
+    /// Whether a command is meant for this run: one that names it or its lease or, if `all` count, the
+    /// run it goes on from or none.
     fn is_for_us(&self, command: &InboxCommand, all: bool) -> bool {
         match &command.only_run {
-            None => all,
-            Some(run) => *run == self.run || (all && self.continues.as_ref() == Some(run)),
+            None => match command.extra.get(OWNER) {
+                Some(owner) => owner.as_str() == Some(self.lease.info.owner.as_str()),
+                None => all,
+            },
+            Some(run) => *run == self.run || (all && self.stands_for.as_ref() == Some(run)),
         }
     }
 

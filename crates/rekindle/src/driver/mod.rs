@@ -53,7 +53,7 @@ pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
-pub(crate) use inbox::{NextInput, Received, holds_message, marked_input, next_input, read_behind};
+pub(crate) use inbox::{NextInput, Received, for_owner, holds_message, marked_input, next_input, read_behind};
 pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use looked::Looked;
@@ -93,6 +93,9 @@ pub(crate) struct Shared {
     /// The runs this one continues, directly.
     continues: Option<RunId>,
     evicted: Option<Evicted>,
+    /// The run it continues if that had not ended by itself: commands to that run are meant for this
+    /// one.
+    stands_for: Option<RunId>,
     options: RunOptions,
     deadline: Deadline,
     control: Control,

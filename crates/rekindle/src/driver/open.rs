@@ -11,7 +11,7 @@ use rekindle_core::record::{
 };
 use rekindle_core::{
     BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest, OwnerId,
-    Position, Record, Restored, Result, RunId, Seq, SessionKey, State, StoreExt as _, Target,
+    Position, Record, Restored, Result, RunId, Seq, SessionKey, State, Status, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -547,6 +547,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
     let live = engine.live(&lease.session);
     live.begin(lease.branch.clone(), writer.watermark());
     let inbox_taken = restored.state.inbox_taken().max(inbox_skipped).0;
+    let has_failed = restored.state.status() == Status::Failed;
     let redactor: Arc<Redactor> = Arc::default();
     let core = Core {
         limits: *engine.journal().codec().limits(),
@@ -573,6 +574,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         engine: engine.clone(),
         incarnation: restored.info.header.incarnation,
         run: started.run.clone(),
+        stands_for: started.continues.clone().filter(|_| !has_failed),
         continues: started.continues.clone(),
         evicted,
         options: opening.options.clone(),

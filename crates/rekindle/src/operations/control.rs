@@ -1,7 +1,7 @@
-//! Telling a session to stop: pause, interrupt, cancel. Whoever runs it is told; if nobody does,
-//! it is done at once.
+//! Stopping a run: pause, interrupt, cancel. What came of it is read from the journal.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rekindle_core::record::{Command, InboxCommand, RunEnded, RunOutcome};
 use rekindle_core::{
@@ -10,11 +10,11 @@ use rekindle_core::{
 use serde::Serialize;
 
 use super::write::{self, Decided};
-use super::{inbox, jobs, show};
+use super::{inbox, jobs, stopping};
 use crate::engine::Engine;
 use crate::executor::by_name;
 
-/// Who asks, why, and for which run.
+/// Author, reason and run of a request to stop, and how long to wait for its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlOptions {
     /// Who asks.
@@ -23,36 +23,59 @@ pub struct ControlOptions {
     pub reason: String,
     /// Only if this is the run.
     pub only_run: Option<RunId>,
+    /// How long to wait until the journal shows what came of it; [`Duration::MAX`] waits for as long
+    /// as it takes, and without a time the journal is looked at once.
+    pub wait: Option<Duration>,
 }
 
 impl ControlOptions {
     /// Asked by `author`, because of `reason`.
     pub fn new(author: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { author: author.into(), reason: reason.into(), only_run: None }
+        Self { author: author.into(), reason: reason.into(), ..Self::default() }
+    }
+
+    /// Waits so long for the outcome.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
     }
 }
 
-/// What came of it.
+/// Outcome of a request to stop a run, as the journal shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Controlled {
-    /// Somebody runs the session, and was told.
-    Sent {
-        /// Where the command stands.
-        position: Position,
-        /// Who runs it.
-        owner: OwnerId,
-    },
-    /// Nobody ran it, so it was done at once.
+    /// The run was stopped as asked: its end is on record.
     Done {
-        /// What the session is now.
+        /// Status of the session after that end.
         status: Status,
-        /// Where its branch ends now.
+        /// Position of the record that says so.
         position: Position,
+        /// The run.
+        run: RunId,
     },
-    /// It was so already.
+    /// The run had ended before it could be stopped, and stays as it ended. Nothing in the inbox
+    /// stops a later run.
+    Ended {
+        /// How it ended.
+        status: Status,
+        /// The run.
+        run: RunId,
+    },
+    /// The request is in the inbox of a run under way, and the journal does not show yet what came of
+    /// it: the run may still come to its end by itself.
+    Requested {
+        /// Position of the command.
+        position: Position,
+        /// Holder of the session's lease.
+        owner: OwnerId,
+        /// The run it is meant for; none if the run has not recorded its start yet.
+        run: Option<RunId>,
+    },
+    /// A pause of a run that is paused or waits already.
     Unchanged {
-        /// What the session is.
+        /// Status of the session.
         status: Status,
     },
 }
@@ -88,8 +111,12 @@ pub async fn cancel(engine: &Engine, session: &SessionKey, options: &ControlOpti
     // Looked up first: what is cancelled has no open calls any more.
     let children = open_children(engine, session).await.map_err(context)?;
     let done = control(engine, session, Command::Cancel, options).await.map_err(context)?;
-    // Whoever runs the session tells its children.
-    if !matches!(done, Controlled::Sent { .. }) {
+    let status = match &done {
+        Controlled::Done { status, .. } | Controlled::Ended { status, .. } => Some(*status),
+        // The run under way tells its children.
+        Controlled::Requested { .. } | Controlled::Unchanged { .. } => None,
+    };
+    if status == Some(Status::Cancelled) {
         cancel_all(engine, children, options).await.map_err(context)?;
         // What waits behind the run can begin now, also if somebody could not say so when it was cancelled.
         jobs::wake(engine, session).await.map_err(context)?;
@@ -105,7 +132,7 @@ async fn open_children(engine: &Engine, session: &SessionKey) -> Result<Vec<Sess
 
 /// Cancels child sessions and theirs. What is not there, or is over, needs nothing.
 async fn cancel_all(engine: &Engine, mut sessions: Vec<SessionKey>, options: &ControlOptions) -> Result<()> {
-    let options = ControlOptions { only_run: None, ..options.clone() };
+    let options = ControlOptions { only_run: None, wait: None, ..options.clone() };
     let mut seen = BTreeSet::new();
     while let Some(session) = sessions.pop() {
         if !seen.insert(session.clone()) {
@@ -132,76 +159,65 @@ async fn control(
     command: Command,
     options: &ControlOptions,
 ) -> Result<Controlled> {
-    let restored = engine.journal().load(session, None).await?;
-    if let Some(owner) = show::owner(&restored.info) {
-        return tell(engine, session, command, options, &restored, owner.owner).await;
-    }
-    let decide = |restored: &Restored| at_rest(engine, restored, command, options);
-    match write::change(engine, session, None, decide).await {
-        Ok((position, Some(status))) => Ok(Controlled::Done { status, position }),
-        Ok((_, None)) => Ok(Controlled::Unchanged { status: show::status(&restored) }),
-        Err(error) => match error.kind().clone() {
-            // Somebody began to run it since we looked.
-            ErrorKind::AlreadyRunning { owner, .. } => tell(engine, session, command, options, &restored, owner).await,
-            _ => Err(error),
-        },
-    }
+    stopping::stop(engine, session, command, options).await
 }
 
-/// Sends the command to whoever runs the session.
-async fn tell(
+/// Stops the last run of a branch that nobody runs. `AlreadyRunning` if somebody does.
+pub(super) async fn stop_at_rest(
     engine: &Engine,
-    session: &SessionKey,
+    restored: &Restored,
     command: Command,
     options: &ControlOptions,
-    restored: &Restored,
-    owner: OwnerId,
 ) -> Result<Controlled> {
-    // Meant for the run at hand: if that dies before it reads the command, the run that goes on
-    // with it obeys, and a later turn does not.
-    let unfinished = restored.state.status().is_unfinished();
-    let at_hand = restored.state.run().filter(|_| unfinished).map(|run| run.started.run.clone());
-    let command = InboxCommand {
-        only_run: options.only_run.clone().or(at_hand),
-        author: Some(write::by(&options.author)),
-        reason: options.reason.clone(),
-        ..InboxCommand::new(engine.new_message_id(), command)
-    };
-    let position = inbox::put(engine, session, command.into()).await?;
-    Ok(Controlled::Sent { position, owner })
+    let (session, branch) = (&restored.info.header.key, &restored.position.branch);
+    let decide = |restored: &Restored| at_rest(engine, restored, command, options);
+    let (position, rest) = write::change(engine, session, Some(branch), decide).await?;
+    Ok(match rest {
+        AtRest::Stops(run, status) => Controlled::Done { status, position, run },
+        AtRest::Stopped(status) => Controlled::Unchanged { status },
+        AtRest::Over(run, status) => Controlled::Ended { status, run },
+    })
 }
 
-/// What the command does to a session that nobody runs.
+/// What a command comes to on a branch that nobody runs.
+enum AtRest {
+    /// The run is stopped now.
+    Stops(RunId, Status),
+    /// It is stopped already.
+    Stopped(Status),
+    /// It is over.
+    Over(RunId, Status),
+}
+
 fn at_rest(
     engine: &Engine,
     restored: &Restored,
     command: Command,
     options: &ControlOptions,
-) -> Result<Decided<Option<Status>>> {
+) -> Result<Decided<AtRest>> {
     let status = restored.state.status().seen(false);
     let cancels = command == Command::Cancel;
-    let already =
-        if cancels { status == Status::Cancelled } else { matches!(status, Status::Paused | Status::Waiting) };
-    // A turn that failed can still be resumed, so it can be given up too.
-    let given_up = cancels && status == Status::Failed && by_name::is_mid_turn(&restored.state);
-    let Some(run) = restored.state.run().filter(|_| already || given_up || status.is_unfinished()) else {
-        return Err(nothing_to_stop(status, cancels).at(restored.position.clone()));
+    let Some(run) = restored.state.run() else {
+        return Err(nothing_to_stop(cancels).at(restored.position.clone()));
     };
     check_run(run, options.only_run.as_ref())?;
-    if already {
-        return Ok(Decided::Nothing(None));
+    if !cancels && matches!(status, Status::Paused | Status::Waiting) {
+        return Ok(Decided::Nothing(AtRest::Stopped(status)));
+    }
+    // A turn that failed can still be resumed, so it can be given up too.
+    let given_up = cancels && status == Status::Failed && by_name::is_mid_turn(&restored.state);
+    let id = run.started.run.clone();
+    if !given_up && !status.is_unfinished() {
+        return Ok(Decided::Nothing(AtRest::Over(id, status)));
     }
     let records = if cancels { cancelling(engine, restored, run, options)? } else { vec![paused(run, options)] };
     let status = if cancels { Status::Cancelled } else { Status::Paused };
-    Ok(Decided::Append(records, Some(status)))
+    Ok(Decided::Append(records, AtRest::Stops(id, status)))
 }
 
-fn nothing_to_stop(status: Status, cancels: bool) -> Error {
+fn nothing_to_stop(cancels: bool) -> Error {
     let what = if cancels { "cancel" } else { "pause" };
-    let message = match status {
-        Status::Idle => format!("the session has no unfinished run, so there is nothing to {what}"),
-        status => format!("the last run is over ({status}), so there is nothing to {what}"),
-    };
+    let message = format!("the session has no unfinished run, so there is nothing to {what}");
     Error::new(ErrorKind::NotResumable, message).hint("look at the session; it is open to the next message as it is")
 }
 

@@ -48,6 +48,7 @@ mod saved;
 mod send;
 mod settle;
 mod show;
+mod stopping;
 mod transfer;
 mod waits;
 mod write;

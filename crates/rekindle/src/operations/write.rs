@@ -49,7 +49,7 @@ pub(super) async fn change<T>(
     }
 }
 
-async fn load_head(engine: &Engine, session: &SessionKey, branch: Option<&BranchId>) -> Result<Restored> {
+pub(super) async fn load_head(engine: &Engine, session: &SessionKey, branch: Option<&BranchId>) -> Result<Restored> {
     let journal = engine.journal();
     match branch {
         None => journal.load(session, None).await,

@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use rekindle::message::{Message, Role};
 use rekindle::operations::{self, At, Change, ControlOptions, Controlled};
-use rekindle::record::{InDoubtPolicy, InboxMode, RunOutcome};
+use rekindle::record::{Command, InDoubtPolicy, InboxMode, RunEnded, RunOutcome, RunStarted};
 use rekindle::tool::Approval;
-use rekindle::{Agent, BranchId, Json, MessageId, OwnerId, RunId, Status, StoreExt as _};
+use rekindle::{Agent, BranchId, Json, MessageId, OwnerId, RunId, Status, StoreExt as _, Target};
 use tokio::sync::Notify;
 
 use crate::world::{World, adder, busy, code, failing, payer, resume};
 
 fn by_maria() -> ControlOptions {
     ControlOptions::new("maria", "enough")
+}
+
+async fn heads(session: &rekindle::Session) -> Vec<(BranchId, rekindle::Head)> {
+    session.info().await.unwrap().branches.iter().map(|branch| (branch.branch.clone(), branch.head)).collect()
 }
 
 #[tokio::test]
@@ -27,7 +31,7 @@ async fn a_running_session_is_told() {
     let asked = operations::checkpoint(engine, session.key(), "while it works", "maria").await.unwrap();
     assert!(matches!(asked, operations::Marked::Sent { .. }), "{asked:?}");
     let told = operations::pause(engine, session.key(), &by_maria()).await.unwrap();
-    assert!(matches!(told, Controlled::Sent { .. }), "{told:?}");
+    assert!(matches!(told, Controlled::Requested { .. }), "{told:?}");
     go.notify_one();
     let report = run.report().await.unwrap();
     assert_eq!(report.outcome, RunOutcome::Paused);
@@ -60,7 +64,7 @@ async fn a_command_that_was_never_read_does_not_stop_a_later_turn() {
     let store = engine.journal().store();
     let lease = store.acquire(key, &BranchId::main(), &owner, Duration::from_secs(9)).await.unwrap();
     let told = operations::cancel(engine, key, &by_maria()).await.unwrap();
-    assert!(matches!(told, Controlled::Sent { owner: told, .. } if told == owner));
+    assert!(matches!(told, Controlled::Requested { owner: told, .. } if told == owner));
     store.release(&lease).await.unwrap();
     let done = operations::cancel(engine, key, &by_maria()).await.unwrap();
     assert!(matches!(done, Controlled::Done { .. }));
@@ -101,11 +105,11 @@ async fn whoever_begins_meanwhile_is_told_instead() {
             }
             "cancel" => {
                 let told = operations::cancel(&world.engine, session.key(), &by_maria()).await.unwrap();
-                matches!(told, Controlled::Sent { .. })
+                matches!(told, Controlled::Requested { .. })
             }
             _ => {
                 let told = operations::pause(&world.engine, session.key(), &by_maria()).await.unwrap();
-                matches!(told, Controlled::Sent { .. })
+                matches!(told, Controlled::Requested { .. })
             }
         };
         assert!(sent, "{what}");
@@ -169,8 +173,9 @@ async fn a_dead_run_is_cancelled_at_once_and_leaves_no_open_call() {
         assert_eq!(seen.run.as_ref().unwrap().outcome, Some(RunOutcome::Cancelled));
         assert!(seen.run.unwrap().reason.contains("maria: enough"));
         let again = operations::cancel(engine, session.key(), &by_maria()).await.unwrap();
-        assert_eq!(again, Controlled::Unchanged { status: Status::Cancelled });
-        assert_eq!(code(operations::pause(engine, session.key(), &by_maria()).await), "RK0010");
+        assert!(matches!(again, Controlled::Ended { status: Status::Cancelled, .. }), "{again:?}");
+        let paused = operations::pause(engine, session.key(), &by_maria()).await.unwrap();
+        assert!(matches!(paused, Controlled::Ended { status: Status::Cancelled, .. }), "{paused:?}");
     }
 }
 
@@ -214,18 +219,24 @@ async fn finished_sessions_have_nothing_to_stop() {
     let (new, done, failed) = (world.session("new").await, world.session("done").await, world.session("failed").await);
     adder().run_once("19 + 23?", &done).await.unwrap();
     failing().run_once("go", &failed).await.unwrap_err();
-    for session in [&new, &done] {
-        let before = session.info().await.unwrap().current_branch().unwrap().head;
-        assert_eq!(code(operations::cancel(engine, session.key(), &by_maria()).await), "RK0010");
-        assert_eq!(code(operations::pause(engine, session.key(), &by_maria()).await), "RK0010");
-        assert_eq!(code(operations::interrupt(engine, session.key(), &by_maria()).await), "RK0010");
-        assert_eq!(session.info().await.unwrap().current_branch().unwrap().head, before);
-    }
+    let before = heads(&done).await;
+    assert_eq!(code(operations::cancel(engine, new.key(), &by_maria()).await), "RK0010");
+    assert_eq!(code(operations::pause(engine, new.key(), &by_maria()).await), "RK0010");
+    assert_eq!(code(operations::interrupt(engine, new.key(), &by_maria()).await), "RK0010");
+    let ended = [
+        operations::cancel(engine, done.key(), &by_maria()).await.unwrap(),
+        operations::pause(engine, done.key(), &by_maria()).await.unwrap(),
+        operations::interrupt(engine, done.key(), &by_maria()).await.unwrap(),
+    ];
+    let is_over = |ended: &Controlled| matches!(ended, Controlled::Ended { status: Status::Succeeded, .. });
+    assert!(ended.iter().all(is_over), "{ended:?}");
+    assert_eq!(heads(&done).await, before, "nothing was written, to the inbox neither");
     let shown = operations::show(engine, failed.key()).await.unwrap();
     assert!(shown.resumable.resumable, "{:?}", shown.resumable);
     assert_eq!(shown.run.unwrap().code.as_deref(), Some("RK0024"));
     // What can be resumed can be given up.
-    assert_eq!(code(operations::pause(engine, failed.key(), &by_maria()).await), "RK0010");
+    let paused = operations::pause(engine, failed.key(), &by_maria()).await.unwrap();
+    assert!(matches!(paused, Controlled::Ended { status: Status::Failed, .. }), "{paused:?}");
     operations::cancel(engine, failed.key(), &by_maria()).await.unwrap();
     assert!(!operations::show(engine, failed.key()).await.unwrap().resumable.resumable);
     let missing = engine.key("missing").unwrap();
@@ -270,4 +281,146 @@ async fn starting_needs_a_message() {
     };
     assert_eq!(code(start(Vec::new()).await), "RK0001");
     assert_eq!(start(vec!["19 + 23?".into()]).await.unwrap().report().await.unwrap().text(), "It is 42.");
+}
+
+/// A process of which only its lease and what it writes is seen.
+struct Puppet {
+    engine: rekindle::Engine,
+    lease: rekindle::Lease,
+    run: RunId,
+}
+
+impl Puppet {
+    /// Takes the lease of a session whose last run was cut off.
+    async fn of(world: &World, session: &rekindle::Session) -> Self {
+        let (engine, owner) = (world.engine.clone(), OwnerId::new("puppet").unwrap());
+        let store = engine.journal().store();
+        let lease = store.acquire(session.key(), &BranchId::main(), &owner, Duration::from_secs(900)).await.unwrap();
+        let state = engine.journal().load(session.key(), None).await.unwrap().state;
+        Self { lease, run: state.run().unwrap().started.run.clone(), engine }
+    }
+
+    /// Ends the run so, and keeps the lease.
+    async fn end(&mut self, outcome: RunOutcome) {
+        let target = Target::new(self.lease.session.clone(), BranchId::main(), self.lease.head);
+        let ended = RunEnded::new(self.run.clone(), outcome);
+        let target = target.with_fence(self.lease.info.epoch);
+        self.lease.head = self.engine.journal().append(&target, &[ended.into()]).await.unwrap().head;
+    }
+
+    async fn release(self) {
+        self.engine.journal().store().release(&self.lease).await.unwrap();
+    }
+}
+
+/// Waits until something stands in the inbox of a session.
+async fn asked(session: &rekindle::Session) {
+    while session.info().await.unwrap().branch(&BranchId::inbox()).unwrap().head.seq.0 == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Stops a session whose owner then does as it is told to by `owner`.
+async fn stopped_while<F: Future<Output = ()>>(command: Command, owner: impl FnOnce(Puppet) -> F) -> Controlled {
+    let world = World::memory();
+    let session = world.dead_run("s", InDoubtPolicy::Never).await;
+    let puppet = Puppet::of(&world, &session).await;
+    let options = by_maria().wait(Duration::MAX);
+    let stop = async {
+        match command {
+            Command::Cancel => operations::cancel(&world.engine, session.key(), &options).await.unwrap(),
+            _ => operations::pause(&world.engine, session.key(), &options).await.unwrap(),
+        }
+    };
+    let (controlled, ()) = tokio::join!(stop, async {
+        asked(&session).await;
+        owner(puppet).await;
+    });
+    controlled
+}
+
+#[tokio::test]
+async fn what_came_of_a_request_is_what_the_journal_says() {
+    use RunOutcome as End;
+    let ended_by = |outcome| move |mut puppet: Puppet| async move { puppet.end(outcome).await };
+    let cancelled = async |outcome| stopped_while(Command::Cancel, ended_by(outcome)).await;
+    let paused = async |outcome| stopped_while(Command::Pause, ended_by(outcome)).await;
+    // The lease is still held: the end of the run counts, not the end of its process.
+    for (outcome, status) in [(End::Succeeded, Status::Succeeded), (End::Failed, Status::Failed)] {
+        for told in [cancelled(outcome).await, paused(outcome).await] {
+            assert!(matches!(&told, Controlled::Ended { status: ended, .. } if *ended == status), "{told:?}");
+        }
+    }
+    let told = cancelled(End::Cancelled).await;
+    assert!(matches!(told, Controlled::Done { status: Status::Cancelled, .. }), "{told:?}");
+    let told = paused(End::Paused).await;
+    assert!(matches!(told, Controlled::Done { status: Status::Paused, .. }), "{told:?}");
+    let told = paused(End::Cancelled).await;
+    assert!(matches!(told, Controlled::Ended { status: Status::Cancelled, .. }), "{told:?}");
+    assert_eq!(paused(End::Waiting).await, Controlled::Unchanged { status: Status::Waiting });
+}
+
+#[tokio::test]
+async fn a_run_whose_owner_goes_away_is_stopped_at_once() {
+    for outcome in [None, Some(RunOutcome::Paused), Some(RunOutcome::Waiting)] {
+        let told = stopped_while(Command::Cancel, async |mut puppet: Puppet| {
+            if let Some(outcome) = outcome {
+                puppet.end(outcome).await;
+            }
+            puppet.release().await;
+        });
+        let told = told.await;
+        assert!(matches!(told, Controlled::Done { status: Status::Cancelled, .. }), "{outcome:?}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_confirmed_in_time_says_so() {
+    let world = World::memory();
+    let session = world.dead_run("s", InDoubtPolicy::Never).await;
+    let puppet = Puppet::of(&world, &session).await;
+    let options = by_maria().wait(Duration::from_millis(30));
+    let told = operations::cancel(&world.engine, session.key(), &options).await.unwrap();
+    let meant = |run: &Option<RunId>| run.as_ref() == Some(&puppet.run);
+    assert!(matches!(&told, Controlled::Requested { run, .. } if meant(run)), "{told:?}");
+    assert_eq!(session.info().await.unwrap().branch(&BranchId::inbox()).unwrap().head.seq.0, 1, "asked once");
+}
+
+#[tokio::test]
+async fn a_cancel_that_came_too_late_does_not_stop_the_resume_of_a_run_that_failed() {
+    let world = World::memory();
+    let session = world.dead_run("s", InDoubtPolicy::Idempotent).await;
+    let mut puppet = Puppet::of(&world, &session).await;
+    // Not read by the run, which fails.
+    let told = operations::cancel(&world.engine, session.key(), &by_maria()).await.unwrap();
+    assert!(matches!(told, Controlled::Requested { .. }), "{told:?}");
+    puppet.end(RunOutcome::Failed).await;
+    puppet.release().await;
+    let resumed = resume(&world, &session, &payer(Approval::default())).await;
+    assert_eq!(code(resumed), "RK0022", "it went on as far as the call in doubt");
+}
+
+#[tokio::test]
+async fn a_cancel_behind_the_end_of_a_run_stops_no_later_one() {
+    let world = World::memory();
+    let session = world.session("s").await;
+    world.leave_behind(&session, &[RunStarted::new(RunId::new("run_1").unwrap(), "agent").into()]).await;
+    let mut puppet = Puppet::of(&world, &session).await;
+    // It has ended, and its process has yet to give the lease back.
+    puppet.end(RunOutcome::Succeeded).await;
+    let told = operations::cancel(&world.engine, session.key(), &by_maria()).await.unwrap();
+    let before = heads(&session).await;
+    puppet.release().await;
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let run = busy(begun.clone(), go.clone()).run("work", &session).await.unwrap();
+    begun.notified().await;
+    // Sent once more, as it was: it names the lease of then.
+    let entries = world.engine.journal().read(session.key(), &BranchId::inbox(), rekindle::Seq(1), 9).await.unwrap();
+    for entry in entries {
+        let rekindle::Entry::Batch(batch) = entry else { panic!("{entry:?}") };
+        world.engine.journal().send(session.key(), &batch.records).await.unwrap();
+    }
+    go.notify_one();
+    let report = tokio::time::timeout(Duration::from_secs(60), run.report()).await.unwrap().unwrap();
+    assert_eq!(report.outcome, RunOutcome::Succeeded, "{told:?} {before:?}");
 }

@@ -16,23 +16,23 @@ const MOST: usize = 50_000;
 
 /// A run as its first and last record say.
 #[derive(Clone, Debug)]
-pub(super) struct SeenRun {
-    pub(super) run: RunId,
-    pub(super) continues: Option<RunId>,
-    pub(super) branch: BranchId,
+pub(in crate::operations) struct SeenRun {
+    pub(in crate::operations) run: RunId,
+    pub(in crate::operations) continues: Option<RunId>,
+    pub(in crate::operations) branch: BranchId,
     /// When it began.
-    pub(super) at: Timestamp,
+    pub(in crate::operations) at: Timestamp,
     /// The first record of the next run of its branch.
-    pub(super) followed_at: Option<Seq>,
-    pub(super) ended: Option<Ended>,
+    pub(in crate::operations) followed_at: Option<Seq>,
+    pub(in crate::operations) ended: Option<Ended>,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
-    pub(super) record: RunEnded,
-    pub(super) seq: Seq,
-    pub(super) at: Timestamp,
+pub(in crate::operations) struct Ended {
+    pub(in crate::operations) record: RunEnded,
+    pub(in crate::operations) seq: Seq,
+    pub(in crate::operations) at: Timestamp,
 }
 
 impl SeenRun {
@@ -45,14 +45,14 @@ impl SeenRun {
 
 /// A run with the last one that went on from it.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) started_at: Timestamp,
-    pub(super) latest: SeenRun,
+pub(in crate::operations) struct Line {
+    pub(in crate::operations) started_at: Timestamp,
+    pub(in crate::operations) latest: SeenRun,
 }
 
 impl Line {
     /// Finds a run on any branch, the current one first.
-    pub(super) async fn find(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<Option<Self>> {
+    pub(in crate::operations) async fn find(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<Option<Self>> {
         let mut branches: Vec<&BranchInfo> = info.branches.iter().filter(|branch| !branch.branch.is_inbox()).collect();
         branches.sort_by_key(|branch| branch.branch != info.current);
         let (mut seen, mut rest) = (Vec::new(), branches.into_iter());

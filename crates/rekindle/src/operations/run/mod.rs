@@ -20,7 +20,7 @@ use crate::driver::{Received, is_cancelled_early, is_run_kept, next_run};
 use crate::engine::Engine;
 use crate::executor::by_name;
 use crate::wait::verdict;
-use find::{Line, SeenRun};
+pub(super) use find::{Line, SeenRun};
 
 /// How often it is looked again when the session moves meanwhile.
 const ATTEMPTS: usize = 20;
