@@ -92,8 +92,8 @@ pub fn tell(app: &App, session: &SessionKey, done: &Controlled, what: &str) -> s
     match done {
         Controlled::Requested { owner, .. } if owner::has_ended(owner.as_str()) => {
             app.ui.line(format!(
-                "requested, not yet confirmed: the process that ran {id} has died; a resume carries the {what} out, and \
-                 so does this program once the lease of that process has ended"
+                "requested, not yet confirmed: the process that ran {id} has died; a resume carries it out, and so does \
+                 --wait, once the lease of that process has ended"
             ))?;
             next::tell(app, &again());
             Ok(())

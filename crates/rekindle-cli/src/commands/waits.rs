@@ -46,11 +46,16 @@ impl Arguments {
 fn table(waits: &[OpenWait], now: Timestamp, columns: usize) -> Vec<String> {
     // Where there is no room, whoever needs the whole id finds it in the line that answers.
     let roomy = columns >= 100;
-    let header: &[&'static str] = match roomy {
-        true => &["WAIT", "SESSION", "KIND", "ASKED", "EXPIRES", "PROMPT"],
-        false => &["SESSION", "KIND", "ASKED", "PROMPT"],
+    // Only where a branch waits that is not the current one of its session.
+    let branches = waits.iter().any(|open| !open.current);
+    let mut header = match roomy {
+        true => vec!["WAIT", "SESSION", "KIND", "ASKED", "EXPIRES", "PROMPT"],
+        false => vec!["SESSION", "KIND", "ASKED", "PROMPT"],
     };
-    let mut table = Table::new(header);
+    if branches {
+        header.insert(if roomy { 2 } else { 1 }, "BRANCH");
+    }
+    let mut table = Table::new(&header);
     for open in waits {
         let opened = &open.wait.opened;
         let asked = ids::made_at(opened.wait.as_str()).map_or("–".to_owned(), |at| time::ago(at, now));
@@ -65,6 +70,10 @@ fn table(waits: &[OpenWait], now: Timestamp, columns: usize) -> Vec<String> {
             Cell::new(name_of(&opened.kind)),
             Cell::new(asked),
         ];
+        if branches {
+            let name = if open.current { "–" } else { open.branch.as_str() };
+            cells.insert(1, Cell::styled(name, style::NAME));
+        }
         if roomy {
             cells.insert(0, Cell::styled(opened.wait.as_str(), style::NAME));
             cells.push(Cell::new(expires));
@@ -78,10 +87,12 @@ fn table(waits: &[OpenWait], now: Timestamp, columns: usize) -> Vec<String> {
 /// The lines that answer it, or go on if it is answered.
 fn tell_next(app: &App, open: &OpenWait) -> std::io::Result<()> {
     let id = printable(open.session.id.as_str());
+    let other = Some(&open.branch).filter(|_| !open.current);
     let lines = match (open.answered || open.wait.expired, open.wait.opened.kind) {
-        (true, _) | (_, WaitKind::Timer) => vec![next::resume(app, &open.session)],
-        (false, _) => next::answers(app, &open.session, &open.wait),
+        (true, _) | (_, WaitKind::Timer) => vec![next::resume_on(app, &open.session, other)],
+        (false, _) => next::answers_on(app, &open.session, other, &open.wait),
     };
-    app.ui.line(format!("\n{}{id}{}", style::NAME, style::RESET))?;
+    let on = other.map(|branch| format!(" on branch {}", printable(branch.as_str()))).unwrap_or_default();
+    app.ui.line(format!("\n{}{id}{}{on}", style::NAME, style::RESET))?;
     lines.iter().try_for_each(|line| app.ui.line(format!("  {}", printable(line))))
 }

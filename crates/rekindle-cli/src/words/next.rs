@@ -4,7 +4,7 @@
 use rekindle::operations::{self, EffectView, WaitView};
 use rekindle::queue::Job;
 use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind, WaitOpened};
-use rekindle::{Engine, Error, ErrorKind, SessionKey};
+use rekindle::{BranchId, Engine, Error, ErrorKind, SessionKey};
 use rekindle_store::shown_url;
 use serde_json::{Value, json};
 
@@ -52,6 +52,14 @@ pub fn tell(app: &App, line: &str) {
 /// The line that goes on with a session.
 pub fn resume(app: &App, session: &SessionKey) -> String {
     line(app, ["resume", session.id.as_str()])
+}
+
+/// The line that goes on with a branch of a session; with its current one if none is named.
+pub fn resume_on(app: &App, session: &SessionKey, branch: Option<&BranchId>) -> String {
+    match branch {
+        Some(branch) => line(app, ["resume", session.id.as_str(), "--branch", branch.as_str()]),
+        None => resume(app, session),
+    }
 }
 
 /// Says who goes on with a session: a worker if it, or a session that started it, has a job; otherwise
@@ -128,19 +136,30 @@ pub fn cut_off(app: &App, error: Error) -> Error {
 
 /// The lines that answer a wait; none for what only time answers.
 pub fn answers(app: &App, session: &SessionKey, wait: &WaitView) -> Vec<String> {
+    answers_on(app, session, None, wait)
+}
+
+/// The lines that answer a wait of a branch; of the current one if none is named.
+pub fn answers_on(app: &App, session: &SessionKey, branch: Option<&BranchId>, wait: &WaitView) -> Vec<String> {
     let (id, opened) = (session.id.as_str(), &wait.opened);
     let name = opened.wait.as_str();
+    let on: Vec<&str> = branch.iter().flat_map(|branch| ["--branch", branch.as_str()]).collect();
+    let said = |words: &[&str]| line(app, words.iter().chain(&on));
     match opened.kind {
         WaitKind::Timer => Vec::new(),
-        WaitKind::Signal => vec![line(app, ["signal", id, &opened.prompt, &example_of(opened, "null")])],
-        WaitKind::Question => vec![line(app, ["answer", id, name, &example_of(opened, "ANSWER")])],
+        // A signal is given to the current branch; the wait of another is answered by its id.
+        WaitKind::Signal if branch.is_none() => {
+            vec![line(app, ["signal", id, &opened.prompt, &example_of(opened, "null")])]
+        }
+        WaitKind::Signal => vec![said(&["answer", id, name, &example_of(opened, "null")])],
+        WaitKind::Question => vec![said(&["answer", id, name, &example_of(opened, "ANSWER")])],
         WaitKind::Approval => {
             let mut yes = vec!["answer", id, name, "--approve"];
             let digest = wait.approve_digest.map(|digest| digest.to_string());
             if let Some(digest) = &digest {
                 yes.extend(["--digest", digest]);
             }
-            vec![line(app, yes), line(app, ["answer", id, name, "--reject", "REASON"])]
+            vec![said(&yes), said(&["answer", id, name, "--reject", "REASON"])]
         }
     }
 }
@@ -149,7 +168,7 @@ pub fn answers(app: &App, session: &SessionKey, wait: &WaitView) -> Vec<String> 
 /// it again anyhow.
 pub fn settle(app: &App, session: &SessionKey, effect: &EffectView) -> Vec<String> {
     let again = matches!(effect.policy, InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent);
-    if effect.settled || again || effect.kind == EffectKind::Model {
+    if effect.settled || effect.waits_for.is_some() || again || effect.kind == EffectKind::Model {
         return Vec::new();
     }
     let (id, name) = (session.id.as_str(), effect.effect.as_str());

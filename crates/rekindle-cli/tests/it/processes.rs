@@ -271,3 +271,33 @@ fn whoever_reads_may_go_away() {
         assert!(!said.err.contains("panicked"), "{arguments:?}: {}", said.err);
     }
 }
+
+/// A cancel that races with the end of a run says what the journal says in the end.
+#[test]
+fn a_cancel_at_the_end_of_a_run_tells_the_truth() {
+    let mut seen = HashSet::new();
+    for round in 0..10u64 {
+        let place = place();
+        let child = start(&place, &["run", "worker.yaml", "book all", "--session", "s"]);
+        until("the first calls", || lines(&place.path("started.txt")).len() == 3);
+        // The earlier the calls may end, the more of the run is over when it is cancelled.
+        place.write("go", "");
+        std::thread::sleep(Duration::from_millis(round * 30));
+        let said = place.run(&["cancel", "s", "--yes", "--wait", "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
+        let ended = end(child);
+        let status = place.json(&["sessions", "show", "s"])["status"].clone();
+        let context = format!("{told} {status} {ended:?}");
+        match told["result"].as_str() {
+            Some("done") => assert_eq!((said.code, &status, ended.code), (0, &"cancelled".into(), 5), "{context}"),
+            Some("ended") => assert_eq!((said.code, &status, ended.code), (6, &"succeeded".into(), 0), "{context}"),
+            _ => panic!("it is certain: {context}"),
+        }
+        assert_eq!(told["status"], status, "{context}");
+        seen.insert(told["result"].to_string());
+        // Whatever came of it, a later turn is not stopped by it.
+        let more = place.run(&["run", "worker.yaml", "--continue", "s", "again"]);
+        assert_ne!(more.code, 5, "{context} {more:?}");
+    }
+    assert!(!seen.is_empty());
+}

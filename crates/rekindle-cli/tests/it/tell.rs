@@ -184,6 +184,29 @@ fn whoever_runs_a_session_is_told() {
 }
 
 #[test]
+fn waits_of_other_branches_are_listed_and_answered() {
+    let place = Place::new();
+    scenes::pay(&place, "pay-1");
+    assert!(!place.ok(&["waits"]).contains("BRANCH"), "only where it says something");
+    let shown = place.ok(&["sessions", "show", "pay-1"]);
+    assert!(!shown.contains("calls in doubt"), "{shown}");
+    place.ok(&["fork", "pay-1", "--name", "other"]);
+    let listed = place.ok(&["waits"]);
+    assert!(listed.contains("BRANCH") && listed.contains("pay-1 on branch other"), "{listed}");
+    assert!(listed.contains("--branch other"), "{listed}");
+    let unclear = place.run(&["answer", "pay-1", "--approve"]);
+    assert_eq!(unclear.code, 2, "{unclear:?}");
+    assert!(unclear.err.contains("on branch other") && unclear.err.contains("--branch main"), "{unclear:?}");
+    let given = place.run(&["answer", "pay-1", "--branch", "other", "--approve"]);
+    assert_eq!(given.code, 0, "{given:?}");
+    assert!(given.err.contains("next: rekindle resume pay-1 --branch other"), "{given:?}");
+    let waits = place.json(&["waits"])["waits"].clone();
+    let answered = |at: usize| (waits[at]["branch"].clone(), waits[at]["answered"].clone());
+    assert_eq!([answered(0), answered(1)], [("main".into(), false.into()), ("other".into(), true.into())]);
+    assert_eq!(place.run(&["answer", "pay-1", "--branch", "none", "--approve"]).code, 3);
+}
+
+#[test]
 fn checkpoints_are_made_pinned_and_tagged() {
     let place = Place::new();
     place.talk("trip-42", "hi", "hello");

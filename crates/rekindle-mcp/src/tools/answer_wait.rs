@@ -2,7 +2,7 @@
 
 use rekindle::operations::{self, Answer as GivenAnswer};
 use rekindle::record::Decision;
-use rekindle::{Hash, Json, Result, WaitId};
+use rekindle::{BranchId, Hash, Json, Result, WaitId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -36,6 +36,9 @@ pub(super) struct Args {
     /// Why.
     #[serde(default)]
     reason: Option<String>,
+    /// The branch the wait stands on; without it, it is looked for on all of them, the current one first.
+    #[serde(default, deserialize_with = "blank_is_none")]
+    branch: Option<String>,
 }
 
 /// What was decided.
@@ -66,6 +69,8 @@ pub(super) struct Output {
     session_id: String,
     /// The wait.
     wait_id: String,
+    /// The branch it stands on, if it is open.
+    branch: Option<String>,
     /// Whether the wait is decided now; if not, more must approve.
     decided: bool,
     /// Whether the same answer was given before; it counts once.
@@ -95,11 +100,13 @@ impl Tool for AnswerWait {
             digest: args.digest.as_deref().map(str::parse::<Hash>).transpose()?,
             reason: args.reason.unwrap_or_default(),
             id: None,
+            branch: args.branch.map(BranchId::new).transpose()?,
         };
         let given = operations::answer(&core.engine, &session, &answer).await?;
         Ok(Output {
             session_id: args.session_id,
             wait_id: given.wait.to_string(),
+            branch: given.branch.map(|branch| branch.to_string()),
             decided: given.decided,
             repeated: given.repeated,
             resume_needed: given.resume_needed,

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use rekindle_core::codec::Limits;
 use rekindle_core::record::{
-    Command, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome, WaitDecision,
+    Command, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome,
+    WaitDecision,
 };
 use rekindle_core::{
     BranchId, Entry, Error, Head, Json, LogName, MessageId, OwnerId, Position, Record, Result, RunId, Seq, SessionKey,
@@ -49,6 +50,21 @@ const OWNER: &str = "owner";
 pub(crate) fn for_owner(mut command: InboxCommand, owner: &OwnerId) -> InboxCommand {
     command.extra.insert(OWNER.into(), owner.as_str().into());
     command
+}
+
+/// The field of an answer that names the branch its wait stands on.
+const BRANCH: &str = "branch";
+
+/// An answer to a wait of that branch: a run of another one leaves it alone.
+pub(crate) fn on_branch(mut answer: InboxAnswer, branch: &BranchId) -> InboxAnswer {
+    answer.extra.insert(BRANCH.into(), branch.as_str().into());
+    answer
+}
+
+/// Whether an answer may be meant for a wait of that branch. One that names no branch was written by an
+/// older version, and is meant for the branch that reads it.
+pub(crate) fn is_for_branch(answer: &InboxAnswer, branch: &BranchId) -> bool {
+    answer.extra.get(BRANCH).is_none_or(|named| named.as_str() == Some(branch.as_str()))
 }
 
 /// An input as it is kept once it was taken over.
@@ -181,7 +197,7 @@ impl Driver {
             None => known_messages(&core.state)?,
         };
         let mut records = vec![InboxTaken::new(last).into()];
-        records.extend(taken_over(&core.state, &entries, &mut known, &core.limits)?);
+        records.extend(taken_over(&core.state, &entries, self.branch(), &mut known, &core.limits)?);
         core.known_messages = Some(known);
         records.extend(self.shared.pending_stop(&entries, obey)?);
         records.extend(own_run::cancelled_early(&core.state, &entries, self.run())?);
@@ -197,6 +213,30 @@ impl Driver {
         }
         self.shared.react(&entries, obey);
         self.shared.inbox_seen.fetch_max(last.0, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// Takes over what was sent to this very branch while another one ran, which passed it by: answers to
+    /// its waits, and commands to the run it goes on from. Messages belong to the branch that ran.
+    pub(super) async fn take_passed_by(&self, core: &mut Core, from: Seq, to: Seq, obey: bool) -> Result<()> {
+        let mut entries = read_behind(self.engine(), self.session(), from.0, usize::MAX).await?;
+        entries.retain(|entry| {
+            entry.seq <= to
+                && match &entry.record {
+                    Record::InboxAnswer(answer) => {
+                        answer.extra.contains_key(BRANCH) && is_for_branch(answer, self.branch())
+                    }
+                    Record::InboxCommand(command) => command.only_run.is_some(),
+                    _ => false,
+                }
+        });
+        let mut records = taken_over(&core.state, &entries, self.branch(), &mut HashSet::new(), &core.limits)?;
+        records.extend(self.shared.pending_stop(&entries, obey)?);
+        self.make_room(core, &records).await?;
+        core.stage(records)?;
+        self.shared.react(&entries, obey);
         Ok(())
     }
 }
@@ -343,6 +383,7 @@ fn fitting(entries: &[Received], bytes: usize) -> usize {
 fn taken_over(
     state: &State,
     entries: &[Received],
+    branch: &BranchId,
     known: &mut HashSet<MessageId>,
     limits: &Limits,
 ) -> Result<Vec<Record>> {
@@ -354,7 +395,7 @@ fn taken_over(
             Record::InboxMessage(message) if known.insert(message.message.clone()) => {
                 records.push(message_record(message, limits)?);
             }
-            Record::InboxAnswer(answer) if answers.insert(answer.message.clone()) => {
+            Record::InboxAnswer(answer) if is_for_branch(answer, branch) && answers.insert(answer.message.clone()) => {
                 let Some(wait) = state.wait(&answer.wait) else { continue };
                 // One after the other: what an answer may be depends on those before it.
                 let wait = waits.entry(&answer.wait).or_insert_with(|| wait.clone());

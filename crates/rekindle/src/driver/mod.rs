@@ -53,7 +53,9 @@ pub(crate) use budget::{Ledger, REGISTER as BUDGET};
 pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
-pub(crate) use inbox::{NextInput, Received, for_owner, holds_message, marked_input, next_input, read_behind};
+pub(crate) use inbox::{
+    NextInput, Received, for_owner, holds_message, is_for_branch, marked_input, next_input, on_branch, read_behind,
+};
 pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use looked::Looked;

@@ -240,8 +240,11 @@ async fn open_under(opening: &Opening<'_>, mut claim: Claim) -> Result<Opened> {
         }
     };
     records.extend(substituted);
+    let taken = restored.state.inbox_taken();
+    // A branch that was just made was sent nothing.
+    let passed_by = Some((taken, claim.inbox_skipped)).filter(|(taken, to)| to > taken && !claim.forked);
     let driver = driver(opening, restored, claim, &started, ledger);
-    if let Err(error) = driver.begin(records, case, unread).await {
+    if let Err(error) = driver.begin(records, case, passed_by, unread).await {
         release(opening.engine, &driver.shared.lease).await;
         return Err(error);
     }
@@ -253,7 +256,13 @@ async fn open_under(opening: &Opening<'_>, mut claim: Claim) -> Result<Opened> {
 impl Driver {
     /// Stages what every run begins with, and what stands in its inbox. A command that was sent
     /// before a new turn was meant for what came before it.
-    async fn begin(&self, records: Vec<Record>, case: Case, unread: Option<Vec<Received>>) -> Result<()> {
+    async fn begin(
+        &self,
+        records: Vec<Record>,
+        case: Case,
+        passed_by: Option<(Seq, Seq)>,
+        unread: Option<Vec<Received>>,
+    ) -> Result<()> {
         let mut core = self.shared.core.lock().await;
         let most = core.limits.batch_records / 4;
         let mut records = records;
@@ -272,6 +281,9 @@ impl Driver {
         if let Some((command, records)) = own_run::take_cancel(&core.state, self.run())? {
             core.stage(records)?;
             self.shared.obey(&command);
+        }
+        if let Some((from, to)) = passed_by {
+            self.take_passed_by(&mut core, from, to, case == Case::Resume).await?;
         }
         match unread {
             Some(unread) => self.take_over(&mut core, unread, case == Case::Resume).await,

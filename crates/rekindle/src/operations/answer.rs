@@ -2,14 +2,15 @@
 
 use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind};
 use rekindle_core::{
-    Condition, Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey, Timestamp,
-    WaitId, WaitState,
+    BranchId, Condition, Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey,
+    Timestamp, WaitId, WaitState,
 };
 use serde::{Deserialize, Serialize};
 
 use super::inbox::{self, Received};
 use super::show::{self, Owner};
 use super::{waits, write};
+use crate::driver::{is_for_branch, on_branch};
 use crate::engine::Engine;
 use crate::wait::{check_answer, verdict};
 
@@ -37,6 +38,9 @@ pub struct Answer {
     /// Its id; without one it is generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<MessageId>,
+    /// The branch the wait stands on; without one it is found, on the current branch first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchId>,
 }
 
 impl Answer {
@@ -50,6 +54,7 @@ impl Answer {
             digest: None,
             reason: String::new(),
             id: None,
+            branch: None,
         }
     }
 
@@ -68,6 +73,13 @@ impl Answer {
         Self { value: Some(value), ..Self::new(wait, Decision::Answer, author) }
     }
 
+    /// Answers the wait of that branch.
+    #[must_use]
+    pub fn on_branch(mut self, branch: BranchId) -> Self {
+        self.branch = Some(branch);
+        self
+    }
+
     /// The same, with other arguments than those shown.
     #[must_use]
     pub fn with_arguments(mut self, arguments: Json) -> Self {
@@ -81,13 +93,15 @@ impl Answer {
 pub struct Answered {
     /// The wait.
     pub wait: WaitId,
+    /// The branch it stands on.
+    pub branch: Option<BranchId>,
     /// Where the answer stands; nothing if it was taken over and is not in the inbox any more.
     pub position: Option<Position>,
     /// Whether the same answer was given before.
     pub repeated: bool,
     /// Whether the wait is decided now; if not, more must approve.
     pub decided: bool,
-    /// Who runs the session and takes the answer over.
+    /// Who runs the branch and takes the answer over.
     pub owner: Option<Owner>,
     /// Whether somebody must resume the session for it to go on.
     pub resume_needed: bool,
@@ -119,18 +133,26 @@ async fn give_from(
     for _ in 0..ATTEMPTS {
         let open = match restored.take() {
             Some(restored) => restored,
-            None => match waits::find(engine, session, &answer.wait).await? {
+            None => match waits::find(engine, session, &answer.wait, answer.branch.as_ref()).await? {
                 waits::Found::Open(restored) => *restored,
                 waits::Found::Closed(closed) => return closed_before(engine, session, answer, &closed).await,
             },
         };
+        let branch = open.position.branch.clone();
+        let answer = &answer.clone().on_branch(branch.clone());
         match give_to(engine, &open, answer).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. } | ErrorKind::Overtaken { .. }) => {}
-            given => return given,
+            given => return given.map(|given| taken_by(given, branch)),
         }
     }
     let message = "too many others write to the inbox at the same time";
     Err(Error::new(ErrorKind::StoreUnavailable, message))
+}
+
+/// Who takes an answer over: a run of another branch leaves it alone.
+fn taken_by(given: Answered, branch: BranchId) -> Answered {
+    let owner = given.owner.filter(|owner| owner.branch == branch);
+    Answered { branch: Some(branch), resume_needed: owner.is_none(), owner, ..given }
 }
 
 /// Gives an answer to a wait that is open; `Conflict` if something else came into the inbox meanwhile,
@@ -141,6 +163,7 @@ async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Resul
     let owner = show::owner(&restored.info);
     let answered = |position, repeated, decided| Answered {
         wait: answer.wait.clone(),
+        branch: None,
         position,
         repeated,
         decided,
@@ -162,6 +185,11 @@ async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Resul
     after.decisions.push(WaitDecision::from(&record));
     // If the wait is decided, closed or found expired meanwhile, the append is refused.
     let branch = restored.info.branch(&restored.position.branch)?;
+    if branch.head != restored.head {
+        // The branch went on while it was read: what is known of it is not of one moment.
+        let message = format!("branch `{}` has moved since it was looked at", branch.branch);
+        return Err(Error::new(ErrorKind::Overtaken { branch: branch.branch.clone() }, message));
+    }
     let unchanged = Condition::last_wait(branch.branch.clone(), branch.last_wait);
     let position = inbox::put_behind(engine, &restored.info, record.into(), Some(unchanged)).await?;
     Ok(answered(Some(position), false, decided(&after)))
@@ -191,16 +219,19 @@ pub async fn signal(engine: &Engine, session: &SessionKey, name: &str, value: Js
 async fn with_unread(engine: &Engine, restored: &Restored, wait: &WaitId) -> Result<(WaitState, Vec<Received>)> {
     let found = restored.state.wait(wait).ok_or_else(|| Error::not_found(format!("there is no wait `{wait}`")))?;
     let mut unread = inbox::unread(engine, restored).await?;
-    unread.retain(|received| matches!(&received.record, Record::InboxAnswer(given) if given.wait == *wait));
-    Ok((as_seen(found, &unread), unread))
+    let branch = &restored.position.branch;
+    let is_meant = |given: &InboxAnswer| given.wait == *wait && is_for_branch(given, branch);
+    unread.retain(|received| matches!(&received.record, Record::InboxAnswer(given) if is_meant(given)));
+    Ok((as_seen(found, branch, &unread), unread))
 }
 
 /// A wait with the answers of the inbox that will count, each judged by when it was given.
-pub(super) fn as_seen(wait: &WaitState, unread: &[Received]) -> WaitState {
+pub(super) fn as_seen(wait: &WaitState, branch: &BranchId, unread: &[Received]) -> WaitState {
     let mut seen = wait.clone();
     for received in unread {
         if let Record::InboxAnswer(given) = &received.record
             && given.wait == wait.opened.wait
+            && is_for_branch(given, branch)
             && check_answer(&seen, given, received.at).is_ok()
         {
             seen.decisions.push(WaitDecision::from(given));
@@ -210,7 +241,7 @@ pub(super) fn as_seen(wait: &WaitState, unread: &[Received]) -> WaitState {
 }
 
 fn record(engine: &Engine, answer: &Answer) -> InboxAnswer {
-    InboxAnswer {
+    let record = InboxAnswer {
         message: answer.id.clone().unwrap_or_else(|| engine.new_message_id()),
         wait: answer.wait.clone(),
         decision: answer.decision,
@@ -220,6 +251,10 @@ fn record(engine: &Engine, answer: &Answer) -> InboxAnswer {
         digest: answer.digest,
         reason: answer.reason.clone(),
         extra: Extra::new(),
+    };
+    match &answer.branch {
+        Some(branch) => on_branch(record, branch),
+        None => record,
     }
 }
 
@@ -276,6 +311,7 @@ async fn closed_before(
         let unfinished = restored.state.status().is_unfinished();
         return Ok(Answered {
             wait: answer.wait.clone(),
+            branch: None,
             position: None,
             repeated: true,
             decided: true,

@@ -89,4 +89,4 @@ pub use send::{Sent, send};
 pub use settle::{Settled, Settlement, settle};
 pub use show::{EffectView, Owner, Related, Resumable, RunView, Shown, Spending, WaitView, show};
 pub use transfer::{Moved, Verified, export, import, verify};
-pub use waits::{OpenWait, OpenWaits, waits};
+pub use waits::{OpenWait, OpenWaits, waits, waits_of};

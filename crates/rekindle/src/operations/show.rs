@@ -6,13 +6,13 @@ use rekindle_core::record::{EffectKind, InDoubtPolicy, RunOutcome, WaitDecision,
 use rekindle_core::{
     BranchId, BranchInfo, CheckpointInfo, Damage, EffectId, EffectState, Epoch, ErrorKind, Hash, Json, Marks, OwnerId,
     Record, Restored, Result, RunId, RunInfo, SessionHeader, SessionInfo, SessionKey, SessionQuery, State, Status,
-    StoreExt as _, Timestamp, WaitState,
+    StoreExt as _, Timestamp, WaitId, WaitState,
 };
 use serde::Serialize;
 
 use super::answer::as_seen;
 use super::inbox;
-use crate::driver::{BUDGET, Ledger, Spent};
+use crate::driver::{BUDGET, Ledger, Spent, WaitPurpose};
 use crate::engine::Engine;
 use crate::executor::by_name;
 
@@ -41,7 +41,8 @@ pub struct Shown {
     pub logs: BTreeMap<String, usize>,
     /// What it waits for, with the answers no run has read yet.
     pub waits: Vec<WaitView>,
-    /// Calls that were begun and have not ended; in doubt if nobody runs the session.
+    /// Calls that were begun and have not ended; in doubt if nobody runs the session, unless they wait
+    /// for an answer.
     pub effects: Vec<EffectView>,
     /// The session that started it.
     pub parent: Option<SessionKey>,
@@ -140,6 +141,9 @@ pub struct EffectView {
     pub error: Option<String>,
     /// What it has streamed.
     pub partials: Vec<Json>,
+    /// The open wait whose answer is its result: nothing about such a call is in doubt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<WaitId>,
 }
 
 /// A session this one is related to.
@@ -232,10 +236,11 @@ async fn fill(engine: &Engine, shown: &mut Shown, restored: &Restored) -> Result
     let ledger: Ledger = state.register(BUDGET).map(Json::decode).and_then(Result::ok).unwrap_or_default();
     shown.spent = Spending { turn: ledger.turn, session: ledger.session };
     shown.logs = state.logs().map(|(name, items)| (name.to_string(), items.len())).collect();
-    shown.effects = state.open_effects().map(EffectView::of).collect();
+    shown.effects = state.open_effects().map(|effect| EffectView::in_state(effect, state)).collect();
     shown.unknown = state.unknown().clone();
     let unread = inbox::behind(engine, &shown.header.key, state.inbox_taken()).await?;
-    shown.waits = state.waits().map(|wait| WaitView::of(&as_seen(wait, &unread), now)).collect();
+    shown.waits =
+        state.waits().map(|wait| WaitView::of(&as_seen(wait, &restored.position.branch, &unread), now)).collect();
     shown.unread = unread.iter().filter(|received| !is_remark(&received.record)).count();
     let message = unread.iter().any(|received| matches!(received.record, Record::InboxMessage(_)));
     shown.resumable = resumable(shown, state, message);
@@ -336,6 +341,14 @@ impl EffectView {
             child: intent.child.clone(),
             error: effect.outcome.as_ref().and_then(|outcome| outcome.error.clone()),
             partials: effect.partials.clone(),
+            waits_for: None,
         }
+    }
+
+    /// An effect, with the wait its result comes from.
+    pub(super) fn in_state(effect: &EffectState, state: &State) -> Self {
+        let is_of = |wait: &&WaitState| wait.opened.effect.as_ref() == Some(&effect.intent.effect);
+        let wait = state.waits().find(|wait| is_of(wait) && WaitPurpose::of(wait) != WaitPurpose::InDoubt);
+        Self { waits_for: wait.map(|wait| wait.opened.wait.clone()), ..Self::of(effect) }
     }
 }

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use rekindle_core::codec::Batch;
 use rekindle_core::record::{WaitCloseReason, WaitDecision};
 use rekindle_core::{
-    BranchId, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionKey, SessionQuery, Status,
-    StoreExt as _, Timestamp, WaitId, WaitState,
+    BranchId, BranchInfo, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionInfo, SessionKey,
+    SessionQuery, Status, StoreExt as _, Timestamp, WaitId, WaitState,
 };
 use serde::Serialize;
 
@@ -26,6 +26,8 @@ pub struct OpenWait {
     pub title: Option<String>,
     /// The branch.
     pub branch: BranchId,
+    /// Whether that is the branch a resume goes on with.
+    pub current: bool,
     /// The wait.
     pub wait: WaitView,
     /// Whether it is answered, and only a resume is missing.
@@ -41,14 +43,17 @@ pub struct OpenWaits {
     pub unreadable: Vec<(SessionKey, String)>,
 }
 
-/// All open waits of all waiting sessions of a namespace.
+/// All open waits of a namespace, of every branch of its sessions.
+///
+/// A store finds sessions by the status of their current branch only, so all sessions are listed. What is
+/// restored are branches that wait, and forks nothing was written to: they stand where they were forked.
 pub async fn waits(engine: &Engine, namespace: &Namespace) -> Result<OpenWaits> {
-    let mut query = SessionQuery::new(namespace.clone()).with_status(Status::Waiting).with_limit(500);
+    let mut query = SessionQuery::new(namespace.clone()).with_limit(500);
     query.oldest_first = true;
     let mut open = OpenWaits::default();
     for info in engine.journal().store().list_all(&query).await.map_err(|error| error.during("waits"))? {
-        let session = info.header.key;
-        match waits_of(engine, &session).await {
+        let session = info.header.key.clone();
+        match waits_in(engine, info).await {
             Ok(waits) => open.waits.extend(waits),
             // It was deleted since it was listed.
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
@@ -58,16 +63,48 @@ pub async fn waits(engine: &Engine, namespace: &Namespace) -> Result<OpenWaits> 
     Ok(open)
 }
 
-async fn waits_of(engine: &Engine, session: &SessionKey) -> Result<Vec<OpenWait>> {
-    let restored = engine.journal().load(session, None).await?;
+/// The open waits of a session, of its current branch first and then of the others.
+pub async fn waits_of(engine: &Engine, session: &SessionKey) -> Result<Vec<OpenWait>> {
+    let context = |error: Error| error.during("waits").on(session);
+    let info = engine.journal().open(session).await.map_err(context)?;
+    waits_in(engine, info).await.map_err(context)
+}
+
+async fn waits_in(engine: &Engine, info: SessionInfo) -> Result<Vec<OpenWait>> {
+    let mut open = Vec::new();
+    for branch in may_wait(&info) {
+        open.extend(waits_on(engine, &info, branch).await?);
+    }
+    Ok(open)
+}
+
+/// The branches that may wait, the current one first. The index says that a new fork is idle, although it
+/// is what it was forked from.
+fn may_wait(info: &SessionInfo) -> Vec<&BranchInfo> {
+    let unwritten = |branch: &BranchInfo| branch.parent.as_ref().is_some_and(|parent| parent.seq == branch.head.seq);
+    let may_wait = |branch: &&BranchInfo| branch.status == Status::Waiting || unwritten(branch);
+    let mut branches: Vec<_> =
+        info.branches.iter().filter(|branch| !branch.branch.is_inbox()).filter(may_wait).collect();
+    branches.sort_by_key(|branch| branch.branch != info.current);
+    branches
+}
+
+async fn waits_on(engine: &Engine, info: &SessionInfo, branch: &BranchInfo) -> Result<Vec<OpenWait>> {
+    let session = &info.header.key;
+    let head = Position::new(branch.branch.clone(), branch.head.seq);
+    let restored = engine.journal().load(session, Some(&head)).await?;
+    if restored.state.status() != Status::Waiting {
+        return Ok(Vec::new());
+    }
     let now = restored.info.observed_at;
     let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
     let open = |wait: &WaitState| {
-        let seen = as_seen(wait, &unread);
+        let seen = as_seen(wait, &branch.branch, &unread);
         OpenWait {
             session: session.clone(),
             title: restored.info.header.title.clone(),
-            branch: restored.position.branch.clone(),
+            branch: branch.branch.clone(),
+            current: branch.branch == info.current,
             answered: verdict(&seen, now).is_some_and(|(_, expired)| !expired),
             wait: WaitView::of(&seen, now),
         }
@@ -108,33 +145,43 @@ impl ClosedWait {
     }
 }
 
-/// Where a wait stands, on whatever branch; on the current one if it is open there.
-pub(super) async fn find(engine: &Engine, session: &SessionKey, wait: &WaitId) -> Result<Found> {
-    let current = engine.journal().load(session, None).await?;
-    if current.state.wait(wait).is_some() {
-        return Ok(Found::Open(Box::new(current)));
+/// Where a wait stands: on the branch that is named, or else on the current one if it is open there, or
+/// else on the only other one where it is.
+pub(super) async fn find(
+    engine: &Engine,
+    session: &SessionKey,
+    wait: &WaitId,
+    branch: Option<&BranchId>,
+) -> Result<Found> {
+    let first = super::write::load_head(engine, session, branch).await?;
+    if first.state.wait(wait).is_some() {
+        return Ok(Found::Open(Box::new(first)));
     }
-    let others = current
-        .info
-        .branches
-        .iter()
-        .filter(|branch| !branch.branch.is_inbox() && branch.branch != current.position.branch);
-    let mut closed = closing_of(engine, &current, wait).await?;
-    for branch in others {
-        let head = Position::new(branch.branch.clone(), branch.head.seq);
+    let mut closed = closing_of(engine, &first, wait).await?;
+    let is_other = |info: &&BranchInfo| !info.branch.is_inbox() && info.branch != first.position.branch;
+    let mut open = Vec::new();
+    for other in first.info.branches.iter().filter(|_| branch.is_none()).filter(is_other) {
+        let head = Position::new(other.branch.clone(), other.head.seq);
         // A branch that cannot be read must not hide what stands on the others.
         let Ok(restored) = engine.journal().load(session, Some(&head)).await else { continue };
         if restored.state.wait(wait).is_some() {
-            return Ok(Found::Open(Box::new(restored)));
-        }
-        if closed.is_none() {
+            open.push(restored);
+        } else if closed.is_none() {
             closed = closing_of(engine, &restored, wait).await?;
         }
     }
-    match closed {
-        Some(closed) => Ok(Found::Closed(Box::new(closed))),
-        None => Err(unknown(&current, wait)),
+    match (open.len(), closed) {
+        (0, Some(closed)) => Ok(Found::Closed(Box::new(closed))),
+        (0, None) => Err(unknown(&first, wait)),
+        (1, _) => Ok(Found::Open(Box::new(open.remove(0)))),
+        _ => Err(ambiguous(&open, wait)),
     }
+}
+
+fn ambiguous(open: &[Restored], wait: &WaitId) -> Error {
+    let names: Vec<_> = open.iter().map(|restored| restored.position.branch.to_string()).collect();
+    Error::invalid(format!("the wait `{wait}` is open on {} branches: {}", names.len(), names.join(", ")))
+        .hint("name the branch you mean")
 }
 
 /// How a wait ended on the line of history that leads to `restored`.

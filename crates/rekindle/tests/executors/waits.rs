@@ -231,3 +231,16 @@ async fn a_graph_that_waits_in_an_agent_can_be_cancelled_and_run_again() {
         assert_eq!((state.waits().count(), state.open_effects().count(), state.status()), (0, 0, Status::Cancelled));
     }
 }
+
+/// What a node waits for is listed as a wait, and is no call of which nobody knows whether it happened.
+#[tokio::test]
+async fn a_graph_at_a_wait_has_no_call_in_doubt() {
+    let rig = Rig::memory().await;
+    let ask: WaitNode = serde_json::from_value(json!({"prompt": "ok?"})).unwrap();
+    let graph = Graph::builder("g").node(NodeSpec::new("ask", Work::Wait(ask))).build().unwrap();
+    let report = graph.run(GraphInput::new(), &rig.session).await.unwrap().report().await.unwrap();
+    assert_eq!(report.outcome, RunOutcome::Waiting);
+    let shown = operations::show(&rig.engine, rig.key()).await.unwrap();
+    assert_eq!((shown.waits.len(), shown.effects.len()), (1, 1));
+    assert_eq!(shown.effects[0].waits_for.as_ref(), Some(&shown.waits[0].opened.wait));
+}

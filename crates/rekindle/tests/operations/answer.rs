@@ -6,7 +6,7 @@ use rekindle::operations::{self, Answer, At};
 use rekindle::record::RunOutcome;
 use rekindle::tool::Approval;
 use rekindle::wait::WaitSpec;
-use rekindle::{Agent, ErrorKind, Hash, Json, MessageId, Session, WaitId};
+use rekindle::{Agent, BranchId, ErrorKind, Hash, Json, MessageId, Session, WaitId};
 
 use crate::world::{World, asker, code, payer, resume};
 
@@ -214,4 +214,77 @@ async fn an_answer_given_in_time_counts_however_late_it_is_looked_at() {
     let again = operations::answer(engine, session.key(), &yes).await.unwrap();
     assert!(again.repeated && again.decided);
     assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+}
+
+/// A session that waits on `main`, and a fork of it that waits for the same.
+async fn two_that_wait(world: &World, agent: &Agent) -> (rekindle::Session, rekindle::WaitId, BranchId) {
+    let session = world.session("s").await;
+    agent.run_once("ask", &session).await.unwrap();
+    let (wait, _) = open(world, &session).await;
+    let fork = operations::fork(&world.engine, session.key(), &At::Latest, Default::default()).await.unwrap();
+    (session, wait, fork.branch)
+}
+
+async fn resume_on(agent: &Agent, session: &rekindle::Session, branch: &BranchId) -> rekindle::RunReport {
+    let options = rekindle::ResumeOptions::new("maria").on_branch(branch.clone());
+    agent.resume_with(session, options).await.unwrap().report().await.unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_to_one_branch_is_not_lost_while_another_goes_on() {
+    for world in [World::memory(), World::sqlite()] {
+        let agent = asker(WaitSpec::question("what colour?"));
+        let (session, wait, fork) = two_that_wait(&world, &agent).await;
+        let (engine, main) = (&world.engine, BranchId::main());
+        let blue = Answer::value(wait.clone(), Json::from("blue"), "maria").on_branch(fork.clone());
+        let given = operations::answer(engine, session.key(), &blue).await.unwrap();
+        assert!(given.decided && given.resume_needed && given.branch == Some(fork.clone()), "{given:?}");
+        // Of another branch, it passes the answer by, again and again.
+        for _ in 0..2 {
+            assert_eq!(resume_on(&agent, &session, &main).await.outcome, RunOutcome::Waiting);
+        }
+        let listed = operations::waits_of(engine, session.key()).await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|open| (&open.branch, open.current, open.answered)).collect();
+        assert_eq!(listed, [(&main, true, false), (&fork, false, true)]);
+        assert!(operations::answer(engine, session.key(), &blue).await.unwrap().repeated);
+
+        assert_eq!(resume_on(&agent, &session, &fork).await.text(), "Thanks.");
+        // The other one still waits, and is found by its id; its answer stays through a run of the fork.
+        let red = Answer::value(wait, Json::from("red"), "maria");
+        let given = operations::answer(engine, session.key(), &red).await.unwrap();
+        assert_eq!((given.branch.as_ref(), given.resume_needed), (Some(&main), true));
+        agent.run_once("thank you", &session).await.unwrap_err();
+        assert_eq!(session.info().await.unwrap().current, fork);
+        assert_eq!(resume_on(&agent, &session, &main).await.text(), "Thanks.");
+        let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
+        let messages = Agent::messages(&seen.state).unwrap();
+        assert_eq!(messages[2].results().next().unwrap().content, Json::from("red"));
+    }
+}
+
+#[tokio::test]
+async fn waits_of_every_branch_are_listed_and_an_answer_says_which_it_means() {
+    let world = World::memory();
+    let agent = asker(WaitSpec::question("what colour?"));
+    let (session, wait, fork) = two_that_wait(&world, &agent).await;
+    let engine = &world.engine;
+    let blue = Answer::value(wait, Json::from("blue"), "maria");
+    operations::answer(engine, session.key(), &blue).await.unwrap();
+    assert_eq!(resume_on(&agent, &session, &BranchId::main()).await.text(), "Thanks.");
+    // The session itself waits no more.
+    let all = operations::waits(engine, engine.namespace()).await.unwrap();
+    let listed: Vec<_> = all.waits.iter().map(|open| (open.branch.clone(), open.current)).collect();
+    assert_eq!((listed, all.unreadable.len()), (vec![(fork.clone(), false)], 0));
+
+    let options = operations::ForkOptions { branch: Some(BranchId::new("third").unwrap()), ..Default::default() };
+    let at = At::Head(fork.clone());
+    let third = operations::fork(engine, session.key(), &at, options).await.unwrap().branch;
+    let unclear = operations::answer(engine, session.key(), &blue).await.unwrap_err();
+    assert_eq!(unclear.code(), "RK0001", "{unclear}");
+    assert!(unclear.message().contains("third") && unclear.message().contains(fork.as_str()), "{unclear}");
+    let given = operations::answer(engine, session.key(), &blue.clone().on_branch(third.clone())).await.unwrap();
+    assert_eq!(given.branch, Some(third.clone()));
+    assert_eq!(resume_on(&agent, &session, &third).await.text(), "Thanks.");
+    let none = blue.on_branch(BranchId::new("none").unwrap());
+    assert_eq!(code(operations::answer(engine, session.key(), &none).await), "RK0003");
 }

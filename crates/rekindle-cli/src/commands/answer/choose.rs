@@ -1,7 +1,7 @@
 //! Which wait is meant, and what is said to it.
 
-use rekindle::operations::WaitView;
-use rekindle::{Error, Result, SessionKey, WaitId};
+use rekindle::operations::OpenWait;
+use rekindle::{BranchId, Error, Result, SessionKey, WaitId};
 
 use crate::app::App;
 use crate::ui::fit;
@@ -14,20 +14,30 @@ pub struct Chosen {
     pub wait: WaitId,
     /// The answer.
     pub value: Option<String>,
+    /// The branch it stands on, if no id says which wait is meant.
+    pub branch: Option<BranchId>,
 }
 
 /// Reads `[WAIT] [VALUE]`. A single word is the answer, unless it is surely a wait: it begins with
 /// `wait_`, or a flag says what is answered.
-pub fn choose(app: &App, session: &SessionKey, open: &[WaitView], words: &[&str], flags: bool) -> Result<Chosen> {
-    let ids: Vec<&WaitId> = open.iter().map(|open| &open.opened.wait).collect();
+pub fn choose(app: &App, session: &SessionKey, open: &[OpenWait], words: &[&str], flags: bool) -> Result<Chosen> {
+    let mut ids: Vec<&WaitId> = open.iter().map(|open| &open.wait.opened.wait).collect();
+    // A branch and a fork of it may wait for the same.
+    ids.sort();
+    ids.dedup();
+    let by_id = |wait, value| Chosen { wait, value, branch: None };
+    let only = |value| {
+        let open = only(app, session, open)?;
+        Ok(Chosen { wait: open.wait.opened.wait.clone(), value, branch: Some(open.branch.clone()) })
+    };
     match words {
         [_, value] if flags => {
             Err(Error::invalid(format!("there are two answers: a flag and `{value}`")).hint("give one of them"))
         }
-        [wait, value] => Ok(Chosen { wait: named(&ids, wait)?, value: Some((*value).to_owned()) }),
-        [word] if flags || is_wait(&ids, word) => Ok(Chosen { wait: named(&ids, word)?, value: None }),
-        [value] => Ok(Chosen { wait: only(app, session, open)?, value: Some((*value).to_owned()) }),
-        _ => Ok(Chosen { wait: only(app, session, open)?, value: None }),
+        [wait, value] => Ok(by_id(named(&ids, wait)?, Some((*value).to_owned()))),
+        [word] if flags || is_wait(&ids, word) => Ok(by_id(named(&ids, word)?, None)),
+        [value] => only(Some((*value).to_owned())),
+        _ => only(None),
     }
 }
 
@@ -52,9 +62,9 @@ fn named(open: &[&WaitId], word: &str) -> Result<WaitId> {
 }
 
 /// The only open wait.
-fn only(app: &App, session: &SessionKey, open: &[WaitView]) -> Result<WaitId> {
+fn only<'a>(app: &App, session: &SessionKey, open: &'a [OpenWait]) -> Result<&'a OpenWait> {
     match open {
-        [only] => Ok(only.opened.wait.clone()),
+        [only] => Ok(only),
         [] => {
             let line = next::line(app, ["waits"]);
             Err(Error::not_found("the session waits for nothing")
@@ -62,9 +72,16 @@ fn only(app: &App, session: &SessionKey, open: &[WaitView]) -> Result<WaitId> {
                 .hint(format!("`{line}` lists what waits")))
         }
         several => {
-            let told = |open: &WaitView| format!("{} ({})", open.opened.wait, fit(&open.opened.prompt, 40));
+            let told = |open: &OpenWait| {
+                let on = if open.current { String::new() } else { format!(" on branch {}", open.branch) };
+                format!("{}{on} ({})", open.wait.opened.wait, fit(&open.wait.opened.prompt, 40))
+            };
             let names: Vec<_> = several.iter().map(told).collect();
-            let line = next::line(app, ["answer", session.id.as_str(), several[0].opened.wait.as_str()]);
+            let mut words = vec!["answer", session.id.as_str(), several[0].wait.opened.wait.as_str()];
+            if several.iter().any(|open| !open.current) {
+                words.extend(["--branch", several[0].branch.as_str()]);
+            }
+            let line = next::line(app, words);
             let message = format!("the session waits for {} answers: {}", names.len(), names.join(", "));
             Err(Error::invalid(message).on(session).hint(format!("name the one you mean: `{line}`")))
         }

@@ -4,9 +4,9 @@ mod ask;
 mod choose;
 
 use clap::Args;
-use rekindle::operations::{self, Answer, Answered, WaitView};
+use rekindle::operations::{self, Answer, Answered, OpenWait, WaitView};
 use rekindle::record::{Decision, WaitKind};
-use rekindle::{Engine, Error, Hash, Json, Result, SessionKey, WaitId};
+use rekindle::{BranchId, Engine, Error, Hash, Json, Result, SessionKey, WaitId};
 
 use self::choose::Chosen;
 use crate::app::{Access, App};
@@ -19,7 +19,7 @@ use crate::words::{next, value};
 /// Which wait, and what is said to it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle answer trip-42                    shows what it waits for and asks\n  rekindle answer trip-42 'by train'\n  rekindle answer trip-42 wait_01k8 --approve\n  rekindle answer trip-42 --reject 'too expensive'"
+    after_help = "Examples:\n  rekindle answer trip-42                    shows what it waits for and asks\n  rekindle answer trip-42 'by train'\n  rekindle answer trip-42 wait_01k8 --approve\n  rekindle answer trip-42 --reject 'too expensive'\n  rekindle answer trip-42 --branch thanks --approve"
 )]
 pub struct Arguments {
     /// The session
@@ -46,6 +46,9 @@ pub struct Arguments {
     /// Why, for the record
     #[arg(long, value_name = "TEXT", conflicts_with = "reject")]
     reason: Option<String>,
+    /// The branch whose wait is meant; without it, the wait is looked for on all of them
+    #[arg(long, value_name = "BRANCH")]
+    branch: Option<String>,
 }
 
 impl Arguments {
@@ -53,17 +56,27 @@ impl Arguments {
     pub async fn run(self, app: &App) -> Outcome {
         let engine = app.engine(Access::Existing)?;
         let session = app.session(&engine, &self.session).await?;
-        let shown = operations::show(&engine, &session).await?;
+        let mut waits = operations::waits_of(&engine, &session).await?;
+        let branch = self.branch.as_ref().map(BranchId::new).transpose()?;
+        if let Some(branch) = &branch {
+            engine.journal().open(&session).await?.branch(branch)?;
+            waits.retain(|open| open.branch == *branch);
+        }
         let flags = self.approve || self.reject.is_some();
         let words = [self.first.as_deref(), self.second.as_deref()].into_iter().flatten().collect::<Vec<_>>();
-        let chosen = choose::choose(app, &session, &shown.waits, &words, flags)?;
-        let open = shown.waits.iter().find(|open| open.opened.wait == chosen.wait);
+        let chosen = choose::choose(app, &session, &waits, &words, flags)?;
+        let branch = branch.or_else(|| chosen.branch.clone());
+        // The current branch comes first.
+        let is_meant = |open: &&OpenWait| {
+            open.wait.opened.wait == chosen.wait && branch.as_ref().is_none_or(|branch| open.branch == *branch)
+        };
+        let open = waits.iter().find(is_meant).map(|open| &open.wait);
         let Some(answer) = self.answer(app, &session, chosen, open)? else {
             app.ui.remark("nothing was answered");
             return Ok(Exit::Failed);
         };
         let reason = self.reason.clone().unwrap_or_else(|| answer.reason.clone());
-        give(app, &engine, &session, Answer { reason, ..answer }).await
+        give(app, &engine, &session, Answer { reason, branch, ..answer }).await
     }
 
     /// What is said; nothing if the person at the terminal says nothing.
@@ -74,7 +87,7 @@ impl Arguments {
         chosen: Chosen,
         open: Option<&WaitView>,
     ) -> Result<Option<Answer>> {
-        let Chosen { wait, value } = chosen;
+        let Chosen { wait, value, .. } = chosen;
         if let Some(text) = value {
             let text = value::text_or_input(&text)?;
             let schema = open.and_then(|open| open.opened.schema.as_ref());
@@ -158,7 +171,12 @@ pub async fn tell(
     } else if let Some(owner) = answered.owner.as_ref().filter(|owner| !owner::has_ended(owner.owner.as_str())) {
         app.ui.remark(format!("{} runs it and takes the answer over", owner::named(owner.owner.as_str())));
     } else if answered.owner.is_some() || answered.resume_needed {
-        next::go_on(app, engine, session).await;
+        let current = engine.journal().open(session).await.ok().map(|info| info.current);
+        match answered.branch.as_ref().filter(|branch| current.as_ref() != Some(branch)) {
+            // Workers go on with the current branch only.
+            Some(other) => next::tell(app, &next::resume_on(app, session, Some(other))),
+            None => next::go_on(app, engine, session).await,
+        }
     }
     Ok(())
 }

@@ -206,8 +206,8 @@ async fn unfinished(engine: &Engine, info: &SessionInfo, progress: &mut RunProgr
     Ok(())
 }
 
-/// The session went on from an earlier point: nobody goes on with this line, and what would be answered
-/// to it would reach the other one.
+/// The session went on from an earlier point: nobody goes on with this line, whatever is answered to it,
+/// until its branch is resumed.
 fn left_behind(progress: &mut RunProgress) {
     progress.phase = RunPhase::Held;
     progress.waits.clear();
@@ -217,7 +217,7 @@ fn left_behind(progress: &mut RunProgress) {
 /// What waits for an answer that nobody has given yet. Times end by themselves.
 fn unanswered(restored: &Restored, unread: &[Received]) -> Vec<WaitView> {
     let now = restored.info.observed_at;
-    let seen = restored.state.waits().map(|wait| as_seen(wait, unread));
+    let seen = restored.state.waits().map(|wait| as_seen(wait, &restored.position.branch, unread));
     seen.filter(|wait| verdict(wait, now).is_none()).map(|wait| WaitView::of(&wait, now)).collect()
 }
 

@@ -103,7 +103,8 @@ fn waits(app: &App, shown: &Shown, now: Timestamp, columns: usize) -> Vec<String
 fn effects(app: &App, shown: &Shown, columns: usize) -> Vec<String> {
     let (name, reset) = (style::NAME, style::RESET);
     let mut lines = Vec::new();
-    for effect in &shown.effects {
+    // What waits for an answer is listed with the waits.
+    for effect in shown.effects.iter().filter(|effect| effect.waits_for.is_none()) {
         let kind = name_of(&effect.kind);
         let what = fit(&format!("{kind} {}, attempt {}", effect.name, effect.attempt), columns.clamp(24, 400));
         lines.push(format!("  {name}{}{reset} {what}", printable(effect.effect.as_str())));
