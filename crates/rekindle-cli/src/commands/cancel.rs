@@ -12,7 +12,7 @@ use crate::ui::printable;
 /// What to cancel.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Says what the journal shows: cancelled; had already ended, and how; or requested, not yet\nconfirmed: the run under way has the request and may still come to its end first.\n\nExamples:\n  rekindle cancel trip-42\n  rekindle cancel trip-42 --wait --yes       waits until it is certain\n  rekindle cancel trip-42 --wait 30s --yes   exit status 9 if it is not certain by then\n  rekindle cancel trip-42 --reason 'not needed any more' --yes"
+    after_help = "Examples:\n  rekindle cancel trip-42\n  rekindle cancel trip-42 --wait --yes       waits until it is certain\n  rekindle cancel trip-42 --wait 30s --yes   exit status 9 if it is not certain by then\n  rekindle cancel trip-42 --reason 'not needed any more' --yes\n\nSays what the journal shows: cancelled; had already ended, and how; or requested, not yet confirmed: the run\nunder way has the request, and may still come to its end first."
 )]
 pub struct Arguments {
     /// The session
