@@ -32,7 +32,7 @@ enum Seen {
     /// The journal says what came of it.
     Settled(Controlled),
     /// Somebody runs it; the run that is meant, if it is on record.
-    Owned(Restored, Owner, Option<SeenRun>),
+    Owned(Box<Restored>, Owner, Option<SeenRun>),
     /// It cannot be told any more which run was meant.
     Lost,
 }
@@ -148,7 +148,7 @@ async fn look(
         return Ok(Seen::Settled(settled));
     }
     match (owner, line) {
-        (Some(owner), line) => Ok(Seen::Owned(restored, owner, line.map(|line| line.latest))),
+        (Some(owner), line) => Ok(Seen::Owned(Box::new(restored), owner, line.map(|line| line.latest))),
         (None, line) => {
             let only_run = line.map(|line| line.latest.run).or_else(|| options.only_run.clone());
             let options = ControlOptions { only_run, ..options.clone() };

@@ -220,7 +220,10 @@ async fn child_process() {
     let (told, mut orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         std::io::stdin().lines().map_while(std::io::Result::ok).try_for_each(|line| match line.as_str() {
-            GO_ON => Ok(GATE.add_permits(Semaphore::MAX_PERMITS / 2)),
+            GO_ON => {
+                GATE.add_permits(Semaphore::MAX_PERMITS / 2);
+                Ok(())
+            }
             _ => told.send(line),
         })
     });
