@@ -22,3 +22,34 @@ fn the_error_catalogue_is_what_the_code_says() {
     }
     assert_eq!(std::fs::read_to_string(path).unwrap(), page);
 }
+
+/// A promise whose proof was renamed or removed is a promise nobody keeps.
+#[test]
+fn every_test_that_the_guarantees_name_exists() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
+    let mut sources = Vec::new();
+    rust_files(&root.join("crates"), &mut sources);
+    let named: Vec<(&str, &str)> = page.split('`').filter_map(|word| word.split_once("::")).collect();
+    let named: Vec<_> = named.into_iter().filter(|(file, _)| file.ends_with(".rs")).collect();
+    assert!(named.len() > 30, "{}", named.len());
+    for (file, function) in named {
+        let declared = [format!("fn {function}("), format!("fn {function}<")];
+        let found = sources.iter().filter(|path| path.ends_with(file)).any(|path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            declared.iter().any(|declared| text.contains(declared))
+        });
+        assert!(found, "docs/guarantees.md names `{file}::{function}`, which is not there");
+    }
+}
+
+fn rust_files(directory: &std::path::Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => rust_files(&path, found),
+            false if path.extension().is_some_and(|extension| extension == "rs") => found.push(path),
+            false => {}
+        }
+    }
+}
