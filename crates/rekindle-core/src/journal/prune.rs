@@ -120,6 +120,10 @@ impl Journal {
         query.updated_before = Some(inactive_since);
         let mut plan = DeletePlan { inactive_since, ..DeletePlan::default() };
         for info in self.store().list_all(&query).await? {
+            // A local clock that is ahead must not make a session look older than it is.
+            if info.observed_at.since(info.updated_at()) < threshold {
+                continue;
+            }
             let key = info.header.key.clone();
             match self.reason_against_deleting(&info, inactive_since).await? {
                 Some(reason) => plan.protected.push((key, reason)),

@@ -1,6 +1,6 @@
 //! Answering what a session waits for.
 
-use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind};
+use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind, WaitOpened};
 use rekindle_core::{
     BranchId, Condition, Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey,
     Timestamp, WaitId, WaitState,
@@ -195,24 +195,44 @@ async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Resul
     Ok(answered(Some(position), false, decided(&after)))
 }
 
-/// Gives the signal `name` to the session that waits for it.
+/// Gives the signal `name` to the session that waits for it: to its current branch, or to the one other
+/// branch that does.
 pub async fn signal(engine: &Engine, session: &SessionKey, name: &str, value: Json, author: &str) -> Result<Answered> {
     let context = |error: Error| error.during("signal").on(session);
     let restored = engine.journal().load(session, None).await.map_err(context)?;
-    let signals = restored.state.waits().filter(|wait| wait.opened.kind == WaitKind::Signal);
-    let signals: Vec<&WaitState> = signals.collect();
-    let named = signals.iter().find(|wait| wait.opened.prompt == name);
-    let Some(wait) = named else {
-        let names: Vec<_> = signals.iter().map(|wait| format!("`{}`", wait.opened.prompt)).collect();
-        let hint = match names.as_slice() {
-            [] => "it waits for no signal at all".to_owned(),
-            names => format!("it waits for: {}", names.join(", ")),
-        };
-        return Err(context(Error::not_found(format!("the session does not wait for a signal `{name}`")).hint(hint)));
+    let is_named = |opened: &WaitOpened| opened.kind == WaitKind::Signal && opened.prompt == name;
+    let here = restored.state.waits().find(|wait| is_named(&wait.opened)).map(|wait| wait.opened.wait.clone());
+    let given = match here {
+        Some(wait) => give_from(engine, session, &Answer::value(wait, value, author), Some(restored)).await,
+        None => {
+            let (wait, branch) = signalled_elsewhere(engine, session, name).await.map_err(context)?;
+            give(engine, session, &Answer::value(wait, value, author).on_branch(branch)).await
+        }
     };
-    let answer = Answer::value(wait.opened.wait.clone(), value, author);
-    let given = give_from(engine, session, &answer, Some(restored)).await;
     given.map_err(|error| context(error.during("answer").on(session)))
+}
+
+/// The wait for a signal on a branch that is not the current one.
+async fn signalled_elsewhere(engine: &Engine, session: &SessionKey, name: &str) -> Result<(WaitId, BranchId)> {
+    let mut signals = waits::waits_of(engine, session).await?;
+    signals.retain(|open| open.wait.opened.kind == WaitKind::Signal);
+    let named: Vec<_> = signals.iter().filter(|open| open.wait.opened.prompt == name).collect();
+    match named.as_slice() {
+        [one] => Ok((one.wait.opened.wait.clone(), one.branch.clone())),
+        [] => {
+            let names: Vec<_> = signals.iter().map(|open| format!("`{}`", open.wait.opened.prompt)).collect();
+            let hint = match names.as_slice() {
+                [] => "it waits for no signal at all".to_owned(),
+                names => format!("it waits for: {}", names.join(", ")),
+            };
+            Err(Error::not_found(format!("the session does not wait for a signal `{name}`")).hint(hint))
+        }
+        many => {
+            let branches: Vec<_> = many.iter().map(|open| open.branch.to_string()).collect();
+            let message = format!("the branches {} wait for the signal `{name}`", branches.join(", "));
+            Err(Error::invalid(message).hint("answer the wait of the branch that is meant"))
+        }
+    }
 }
 
 /// The wait as the next run will see it, with the answers it has not read yet.

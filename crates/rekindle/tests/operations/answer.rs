@@ -177,6 +177,21 @@ async fn a_signal_is_given_by_name() {
 }
 
 #[tokio::test]
+async fn a_signal_reaches_the_branch_that_waits_for_it() {
+    let world = World::memory();
+    let agent = asker(WaitSpec::signal("delivered"));
+    let (session, wait, fork) = two_that_wait(&world, &agent).await;
+    let engine = &world.engine;
+    let signal = async || operations::signal(engine, session.key(), "delivered", int("true"), "courier").await;
+    assert_eq!(signal().await.unwrap().branch, Some(BranchId::main()), "the current one first");
+    assert_eq!(resume_on(&agent, &session, &BranchId::main()).await.text(), "Thanks.");
+    let given = signal().await.unwrap();
+    assert_eq!((given.branch, given.wait, given.decided), (Some(fork.clone()), wait, true));
+    assert_eq!(resume_on(&agent, &session, &fork).await.text(), "Thanks.");
+    assert_eq!(code(signal().await), "RK0003");
+}
+
+#[tokio::test]
 async fn a_wait_on_another_branch_is_found() {
     let world = World::memory();
     let agent = asker(WaitSpec::question("what colour?"));

@@ -56,6 +56,10 @@ pub async fn plan_archive(
     let mut plan = ArchivePlan { archive: Vec::new(), protected: Vec::new() };
     let found = engine.journal().store().list_all(&query).await;
     for info in found.map_err(|error| error.during("archive"))? {
+        // A local clock that is ahead must not make a session look older than it is.
+        if info.observed_at.since(info.updated_at()) < threshold {
+            continue;
+        }
         let key = info.header.key.clone();
         match reason_against(&info) {
             Some(reason) => plan.protected.push((key, reason)),
