@@ -184,3 +184,14 @@ async fn an_answer_after_the_time_has_come_is_refused_whatever_the_local_clock_s
     let late = operations::answer(&engine, session.key(), &Answer::reject(wait, "maria", "no")).await.unwrap_err();
     assert_eq!(*late.kind(), ErrorKind::WaitClosed, "{late}");
 }
+
+#[tokio::test]
+async fn a_machine_whose_clock_is_ahead_deletes_nothing_early() {
+    let world = World::memory();
+    let (session, hour) = (world.session("s").await, Duration::from_secs(3_600));
+    let engine = off(&world, HOURS);
+    let delete = async || operations::delete_inactive(&engine, engine.namespace(), hour, false).await.unwrap().plan;
+    assert!(delete().await.delete.is_empty());
+    world.clock.advance(hour + MINUTE);
+    assert_eq!(delete().await.delete, [session.key().clone()], "by the store's clock it is old enough");
+}
