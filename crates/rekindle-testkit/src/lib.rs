@@ -1,5 +1,5 @@
 //! What a Rekindle store is tested with: the conformance suite of the [`Store`] contract, a
-//! model-based test, a clock that stands still, and tools to build histories.
+//! model-based test, a comparison with the rules that all stores share, a clock that stands still, and tools to build histories.
 //!
 //! A store of your own runs all of it with a few macros. The fixture opens the store as often as
 //! it is asked to, always over the same data, as a new process would:
@@ -25,6 +25,7 @@
 //!
 //! rekindle_testkit::conformance!(conformance, MyFixture::default);
 //! rekindle_testkit::model_test!(random_commands, MyFixture::default);
+//! rekindle_testkit::differential_test!(shared_rules, MyFixture::default);
 //! // If the store keeps jobs for workers:
 //! rekindle_testkit::queue_conformance!(queue, MyFixture::default);
 //! # fn main() {}
@@ -34,6 +35,7 @@
 
 mod clock;
 pub mod conformance;
+pub mod differential;
 mod fixture;
 mod history;
 pub mod model;

@@ -115,9 +115,13 @@ impl Session {
         Ok(found)
     }
 
-    /// The branch of an append's condition as it is now; the session is locked.
+    /// The branch of an append's condition as it is now, if it is there; the session is locked.
     fn refreshed_other(&mut self, append: &Append) -> Result<Option<BranchInfo>> {
         let Some(condition) = &append.condition else { return Ok(None) };
+        // One that is gone says nothing against an append that was carried out before.
+        if self.branch(&condition.branch).is_err() {
+            return Ok(None);
+        }
         self.refreshed(&condition.branch)?;
         self.settle(Some(&condition.branch))?;
         let other = self.branch(&condition.branch)?;

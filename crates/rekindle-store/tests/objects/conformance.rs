@@ -12,3 +12,6 @@ rekindle_testkit::conformance!(large_in_sqlite, Large::<Sqlite>::default, [defau
 rekindle_testkit::model_test!(model_directory, Directory::default);
 rekindle_testkit::model_test!(model_s3, Cloud::default);
 rekindle_testkit::model_test!(model_large_in_memory, Large::<Memory>::default, Encrypted);
+rekindle_testkit::differential_test!(rules_directory, Directory::default);
+rekindle_testkit::differential_test!(rules_s3, Cloud::default);
+rekindle_testkit::differential_test!(rules_large_in_memory, Large::<Memory>::default);

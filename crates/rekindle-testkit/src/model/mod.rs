@@ -225,7 +225,7 @@ pub fn check(harness: impl Fn() -> Harness) {
     }
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,
-        RngSeed::Random => RandomState::new().hash_one("a seed"),
+        RngSeed::Random => random_seed(),
     };
     config.rng_seed = RngSeed::Fixed(seed);
     let result = TestRunner::new(config).run(&commands(), |commands| {
@@ -236,6 +236,11 @@ pub fn check(harness: impl Fn() -> Harness) {
     if let Err(failure) = result {
         panic!("{failure}\nrun it again with PROPTEST_RNG_SEED={seed}");
     }
+}
+
+/// A seed that differs from run to run.
+pub(crate) fn random_seed() -> u64 {
+    RandomState::new().hash_one("a seed")
 }
 
 /// One test that runs random commands over a store. The second argument makes a new, empty
