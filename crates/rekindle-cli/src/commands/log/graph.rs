@@ -388,12 +388,13 @@ mod tests {
         for forks in [20, 2_000] {
             let mut all = vec![branch(None, &[(9, 9), (5, 5), (2, 2)])];
             all.extend((0..forks).map(|fork| branch(Some((0, 5)), &[(6, 100 + fork)])));
-            let graph = drawn(&all, 30, 1);
-            assert_eq!(graph.looked, usize::try_from(forks).unwrap());
-            assert_eq!(
-                graph.lines.iter().filter(|line| matches!(line.place, Place::Row { .. })).count(),
-                30.min(all.len() + 2)
-            );
+            // Down to the row they were forked at, and no further than a page that ends before it.
+            let rows =
+                |graph: &Graph<'_>| graph.lines.iter().filter(|line| matches!(line.place, Place::Row { .. })).count();
+            let whole = drawn(&all, all.len() + 2, 1);
+            assert_eq!((whole.looked, rows(&whole)), (usize::try_from(forks).unwrap(), all.len() + 2));
+            let page = drawn(&all, 10, 1);
+            assert_eq!((page.looked, rows(&page)), (0, 10));
         }
     }
 
