@@ -9,6 +9,7 @@ use rekindle::{Engine, Error, ErrorKind, Journal, Namespace, Result, SessionKey}
 use rekindle_store::{SystemClock, shown_url, system_ids};
 
 use crate::cli::{Cli, Global};
+use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::owner;
 use crate::reference::{self, Moment};
@@ -72,10 +73,15 @@ impl App {
         if access == Access::Create {
             prepare(url);
         }
-        let options = self.settings.store_options(url, access == Access::Create)?;
+        let mut options = self.settings.store_options(url, access == Access::Create)?;
+        let shifted = clock::shifted()?;
+        // A store on a server goes by the server's clock.
+        if let Some(clock) = shifted.clone().filter(|_| !is_remote(url)) {
+            options = options.with_clock(clock);
+        }
         let store = rekindle_store::open(url, options).map_err(|error| explained(error, url))?;
         let codec = self.settings.codec(Codec::new(), store.capabilities().compress_from)?;
-        let journal = Journal::new(store, codec, Arc::new(SystemClock), system_ids()?);
+        let journal = Journal::new(store, codec, shifted.unwrap_or_else(|| Arc::new(SystemClock)), system_ids()?);
         let mut engine = Engine::with_journal(journal)
             .with_secrets(SystemSecrets)
             .with_owner(owner::this_process())

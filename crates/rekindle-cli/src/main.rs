@@ -3,6 +3,7 @@
 
 mod app;
 mod cli;
+mod clock;
 mod commands;
 mod complete;
 mod exit;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Result;
+use crate::cashier::QUEUE;
+use crate::hands::Program;
 use crate::options::Options;
 use crate::random::Random;
 use crate::stage::{LEASE, Stage};
@@ -26,37 +28,60 @@ pub struct Done {
     pub restarts: u32,
 }
 
+/// What a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// This program, with agents in code.
+    Library,
+    /// The command line, with an agent in a file.
+    Command,
+}
+
+#[derive(Debug)]
+struct Worker {
+    kind: Kind,
+    process: Child,
+}
+
 /// The worker processes. They end with this.
 #[derive(Debug)]
 pub struct Workers {
     url: String,
     stage: (std::path::PathBuf, std::path::PathBuf),
-    running: Vec<Child>,
+    program: Program,
+    clocks: Random,
+    running: Vec<Worker>,
     frozen: Vec<(Pid, Instant)>,
 }
 
 impl Workers {
-    /// Starts so many.
-    pub fn start(stage: &Stage, count: usize) -> Result<Self> {
+    /// Starts so many of each kind.
+    pub fn start(stage: &Stage, program: &Program, options: &Options) -> Result<Self> {
         let (url, stage) = (stage.url(), (stage.books(), stage.logs().to_owned()));
-        let mut workers = Self { url, stage, running: Vec::new(), frozen: Vec::new() };
-        for _ in 0..count {
-            workers.add()?;
+        let (program, clocks) = (program.clone(), Random::new(options.seed));
+        let mut workers = Self { url, stage, program, clocks, running: Vec::new(), frozen: Vec::new() };
+        for _ in 0..options.workers {
+            workers.add(Kind::Library)?;
+            workers.add(Kind::Command)?;
         }
         Ok(workers)
     }
 
-    fn add(&mut self) -> Result<()> {
+    fn add(&mut self, kind: Kind) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.stage.1.join("workers.log"))?;
-        let worker = Command::new(std::env::current_exe()?)
-            .args(["--as-worker", &self.url])
-            .arg(&self.stage.0)
-            .arg(CONCURRENCY)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()?;
-        self.running.push(worker);
+        let mut command = match kind {
+            Kind::Library => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["--as-worker", &self.url]).arg(&self.stage.0).arg(CONCURRENCY);
+                command
+            }
+            Kind::Command => {
+                let arguments = ["worker", "--queue", QUEUE, "--attempts", "1000", "--concurrency", CONCURRENCY];
+                self.program.command(&mut self.clocks, &arguments)
+            }
+        };
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+        self.running.push(Worker { kind, process });
         Ok(())
     }
 
@@ -65,15 +90,15 @@ impl Workers {
         let index = random.below(self.running.len() as u64) as usize;
         let mut worker = self.running.swap_remove(index);
         // One that has ended by itself needs no killing.
-        let _ = worker.kill();
-        worker.wait()?;
-        self.add()
+        let _ = worker.process.kill();
+        worker.process.wait()?;
+        self.add(worker.kind)
     }
 
     /// Freezes one for longer than its leases last.
     fn freeze(&mut self, random: &mut Random) -> Result<bool> {
         let index = random.below(self.running.len() as u64) as usize;
-        let pid = pid(&self.running[index])?;
+        let pid = pid(&self.running[index].process)?;
         if self.frozen.iter().any(|(frozen, _)| *frozen == pid) {
             return Ok(false);
         }
@@ -94,12 +119,9 @@ impl Workers {
             }
             !goes_on
         });
-        let before = self.running.len();
-        self.running.retain_mut(|worker| matches!(worker.try_wait(), Ok(None)));
-        for _ in self.running.len()..before {
-            self.add()?;
-        }
-        Ok(())
+        let is_over = |worker: &mut Worker| !matches!(worker.process.try_wait(), Ok(None));
+        let ended: Vec<Worker> = self.running.extract_if(.., is_over).collect();
+        ended.iter().try_for_each(|worker| self.add(worker.kind))
     }
 
     /// What they had to say.
@@ -111,8 +133,8 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         for worker in &mut self.running {
-            let _ = worker.kill();
-            let _ = worker.wait();
+            let _ = worker.process.kill();
+            let _ = worker.process.wait();
         }
     }
 }

@@ -1,16 +1,20 @@
 //! Tortures workers: real processes over one real store, killed with SIGKILL and frozen with SIGSTOP at
-//! random while their server is killed and started again. Then the books are audited: every session
+//! random while their server is killed and started again, and while commands resume, answer and cancel
+//! the same sessions, each with a wall clock of its own. Then the books are audited: every session
 //! ended, every effect happened as often as its policy says, no two owners ever wrote to one branch, and
-//! nothing that was acknowledged is missing.
+//! nothing that was acknowledged is missing or contradicted.
 //!
 //! ```text
+//! cargo build --release -p rekindle-cli
 //! cargo run --release -p rekindle-torture -- [postgres|redis|sqlite] [--sessions N] [--workers N] [--seconds N] [--seed N]
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod audit;
+mod cashier;
 mod chaos;
+mod hands;
 mod ledger;
 mod options;
 mod random;

@@ -1,6 +1,7 @@
 //! What to torture, and for how long.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
 
 use crate::Result;
 
@@ -28,17 +29,23 @@ pub struct Options {
     pub seconds: u64,
     /// What chance is made of.
     pub seed: u64,
+    /// The command line that is tortured beside the workers.
+    pub rekindle: PathBuf,
 }
 
-const USAGE: &str =
-    "usage: rekindle-torture [postgres|redis|sqlite] [--sessions N] [--workers N] [--seconds N] [--seed N]";
+const USAGE: &str = "usage: rekindle-torture [postgres|redis|sqlite] [--sessions N] [--workers N] [--seconds N] [--seed N] [--rekindle PROGRAM]";
 
 /// Reads the arguments.
 pub fn parse(arguments: &[String]) -> Result<Options> {
     let seed = RandomState::new().hash_one("seed") % 1_000_000;
-    let mut options = Options { engine: Engine::Postgres, sessions: 2_000, workers: 4, seconds: 120, seed };
+    let rekindle = std::env::current_exe()?.with_file_name("rekindle");
+    let mut options = Options { engine: Engine::Postgres, sessions: 2_000, workers: 4, seconds: 120, seed, rekindle };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
+        if argument == "--rekindle" {
+            options.rekindle = std::path::absolute(rest.next().ok_or(USAGE)?)?;
+            continue;
+        }
         let mut number = || rest.next().and_then(|text| text.parse::<u64>().ok()).ok_or(USAGE);
         match argument.as_str() {
             "postgres" => options.engine = Engine::Postgres,
@@ -50,6 +57,10 @@ pub fn parse(arguments: &[String]) -> Result<Options> {
             "--seed" => options.seed = number()?,
             _ => return Err(USAGE.into()),
         }
+    }
+    if !options.rekindle.is_file() {
+        let program = options.rekindle.display();
+        return Err(format!("there is no {program}: build it with `cargo build -p rekindle-cli`").into());
     }
     Ok(options)
 }

@@ -53,7 +53,7 @@ impl Stage {
         self.directory.path().join("books")
     }
 
-    /// Where workers write what they have to say.
+    /// Where workers write what they have to say, and commands have their home.
     pub fn logs(&self) -> &Path {
         self.directory.path()
     }

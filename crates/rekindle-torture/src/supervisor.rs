@@ -2,23 +2,25 @@
 //! the books are audited.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rekindle::operations::{self, Enqueue, JobInput};
-use rekindle::{Engine, ErrorKind, Json, MessageId, SessionHeader, SessionKey, Status};
+use rekindle::{Engine, ErrorKind, Json, MessageId, QueueName, SessionHeader, SessionKey, Status};
 
 use crate::Result;
 use crate::audit::{self, Verdict};
+use crate::cashier::{CASHIER, Files, QUEUE, is_cashier};
 use crate::chaos::{self, Workers};
+use crate::hands::{self, Deeds, Desk, Program};
 use crate::options::Options;
 use crate::stage::{LEASE, Stage};
 use crate::subject::{CLERK, COURIER, SIGNAL};
 
 /// How long everything may take to come to its end in peace, at least.
 const PEACE: Duration = Duration::from_secs(120);
-/// Every so many sessions one is a flow.
-const COURIER_EVERY: usize = 3;
+/// How many people use commands at the same time.
+const HANDS: u64 = 3;
 
 /// Tortures, and tells what came of it; an error if anything is not as it must be.
 pub async fn torture(options: &Options) -> Result<()> {
@@ -29,29 +31,19 @@ pub async fn torture(options: &Options) -> Result<()> {
     let stage = Arc::new(Stage::new(options.engine)?);
     let engine = Engine::open(&stage.url())?.with_lease(LEASE);
     let sessions = names(&engine, options.sessions)?;
+    let files = Files::write(stage.logs(), &stage.books())?;
     let put = Arc::new(AtomicUsize::new(0));
-    let feeding = tokio::spawn(feed(engine.clone(), sessions.clone(), Arc::clone(&put)));
+    let spread = Duration::from_secs(options.seconds);
+    let feeding = tokio::spawn(feed(engine.clone(), sessions.clone(), files, spread, Arc::clone(&put)));
     let signalling = tokio::spawn(signal_all(engine.clone(), sessions.clone()));
     let started = Instant::now();
-    let mut workers = Workers::start(&stage, options.workers)?;
-    let (raging, chosen) = (Arc::clone(&stage), options.clone());
-    let (done, mut workers) = tokio::task::spawn_blocking(move || {
-        let done = chaos::rage(&raging, &mut workers, &chosen);
-        (done, workers)
-    })
-    .await?;
-    let done = done?;
-    println!(
-        "{:.0} s: {} workers killed, {} frozen past their leases, {} restarts of the server; {} sessions put in",
-        started.elapsed().as_secs_f64(),
-        done.killed,
-        done.frozen,
-        done.restarts,
-        put.load(Ordering::SeqCst)
-    );
+    let program = Program::new(&stage, options.rekindle.clone());
+    let workers = Workers::start(&stage, &program, options)?;
+    let (deeds, mut workers) = rage(&stage, &program, &sessions, workers, options).await?;
+    println!("{:.0} s: {} sessions put in", started.elapsed().as_secs_f64(), put.load(Ordering::SeqCst));
     feeding.await??;
     let patience = PEACE + Duration::from_millis(60 * options.sessions as u64);
-    let left = settle(&engine, &sessions, &mut workers, patience).await?;
+    let left = settle(&engine, &sessions, &mut workers, &program, patience).await?;
     signalling.abort();
     if !left.is_empty() {
         let log = Workers::log(stage.logs());
@@ -65,8 +57,51 @@ pub async fn torture(options: &Options) -> Result<()> {
         .into());
     }
     drop(workers);
-    let verdict = audit::audit(&engine, &sessions, &stage.books()).await?;
+    let verdict = audit::audit(&engine, &sessions, &stage.books(), &deeds).await?;
     tell(options, &verdict, started.elapsed())
+}
+
+/// Lets chaos and people loose for as long as the options say: what people did, and the workers.
+async fn rage(
+    stage: &Arc<Stage>,
+    program: &Program,
+    sessions: &[SessionKey],
+    mut workers: Workers,
+    options: &Options,
+) -> Result<(Deeds, Workers)> {
+    let cashiers: Vec<SessionKey> = sessions.iter().filter(|key| is_cashier(key)).cloned().collect();
+    let desk = Desk { sessions: cashiers, since: Instant::now(), spread: Duration::from_secs(options.seconds) };
+    let stop = Arc::new(AtomicBool::new(false));
+    let people = (0..HANDS).map(|hand| {
+        let (program, desk, stop) = (program.clone(), desk.clone(), Arc::clone(&stop));
+        let seed = options.seed.wrapping_mul(HANDS) + hand;
+        tokio::task::spawn_blocking(move || hands::work(&program, &desk, seed, &stop))
+    });
+    let people: Vec<_> = people.collect();
+    let (raging, chosen) = (Arc::clone(stage), options.clone());
+    let (done, workers) = tokio::task::spawn_blocking(move || {
+        let done = chaos::rage(&raging, &mut workers, &chosen);
+        (done, workers)
+    })
+    .await?;
+    stop.store(true, Ordering::SeqCst);
+    let mut deeds = Deeds::default();
+    for person in people {
+        deeds.add(person.await??);
+    }
+    let done = done?;
+    println!(
+        "{} workers killed, {} frozen past their leases, {} restarts of the server; {} commands, {} of them killed, \
+         {} answers and {} cancels acknowledged",
+        done.killed,
+        done.frozen,
+        done.restarts,
+        deeds.commands,
+        deeds.killed,
+        deeds.answers.len(),
+        deeds.cancelled.len()
+    );
+    Ok((deeds, workers))
 }
 
 fn tail(log: &str) -> String {
@@ -76,10 +111,13 @@ fn tail(log: &str) -> String {
 
 fn tell(options: &Options, verdict: &Verdict, took: Duration) -> Result<()> {
     println!(
-        "{:.0} s: {} sessions succeeded, {} failed as a policy says, {} runs, {} records, {} bookings ({} repeated as their policy allows, {} in doubt)",
+        "{:.0} s: {} sessions succeeded, {} failed as a policy says, {} were cancelled, {} waits answered, {} expired, {} runs, {} records, {} bookings ({} repeated as their policy allows, {} in doubt)",
         took.as_secs_f64(),
         verdict.succeeded,
         verdict.failed,
+        verdict.cancelled,
+        verdict.answered,
+        verdict.expired,
         verdict.runs,
         verdict.records,
         verdict.bookings,
@@ -100,7 +138,7 @@ fn tell(options: &Options, verdict: &Verdict, took: Duration) -> Result<()> {
 
 fn names(engine: &Engine, count: usize) -> Result<Vec<SessionKey>> {
     let name = |number| {
-        let kind = if number % COURIER_EVERY == 0 { COURIER } else { CLERK };
+        let kind = [COURIER, CASHIER, CLERK][number % 3];
         format!("{kind}-{number:05}")
     };
     Ok((0..count).map(|number| engine.key(&name(number))).collect::<rekindle::Result<_>>()?)
@@ -122,18 +160,34 @@ async fn patiently<T>(call: impl AsyncFn() -> rekindle::Result<T>) -> rekindle::
     }
 }
 
-/// Puts every session in, one after the other; what fails is repeated until it is acknowledged.
-async fn feed(engine: Engine, sessions: Vec<SessionKey>, put: Arc<AtomicUsize>) -> Result<()> {
-    for session in sessions {
+/// Puts every session in, one after the other; what fails is repeated until it is acknowledged. Those
+/// that people have to do with become ready over `spread`.
+async fn feed(
+    engine: Engine,
+    sessions: Vec<SessionKey>,
+    files: Files,
+    spread: Duration,
+    put: Arc<AtomicUsize>,
+) -> Result<()> {
+    let count = sessions.len();
+    for (number, session) in sessions.into_iter().enumerate() {
+        let cashier = is_cashier(&session);
         let agent = if is_courier(&session) { COURIER } else { CLERK };
         let mut header = SessionHeader::new(session.clone());
-        header.agent = Some(agent.to_owned());
+        header.agent = Some(if cashier { CASHIER } else { agent }.to_owned());
+        if cashier {
+            header.metadata.insert("definition".to_owned(), files.definition(number)?);
+        }
         let input = match agent {
             COURIER => JobInput::Input(Json::from(session.id.as_str())),
             _ => JobInput::Message("book it".into()),
         };
         let mut enqueue = Enqueue::new(header, "torture").input(input);
         enqueue.message = Some(MessageId::new("first")?);
+        if cashier {
+            enqueue.queue = QueueName::new(QUEUE)?;
+            enqueue = enqueue.after(spread.mul_f64(number as f64 / count as f64));
+        }
         while let Err(error) = operations::enqueue(&engine, &enqueue).await {
             if error.retry() != rekindle::Retry::Later {
                 return Err(format!("{session} cannot be put in: {error}").into());
@@ -174,11 +228,13 @@ fn is_over(status: Status) -> bool {
     matches!(status, Status::Succeeded | Status::Failed | Status::Cancelled)
 }
 
-/// Waits until every session has ended; those that have not when patience does.
+/// Waits until every session has ended; those that have not when patience does. What waits for a
+/// person after a command was killed is resumed by one.
 async fn settle(
     engine: &Engine,
     sessions: &[SessionKey],
     workers: &mut Workers,
+    program: &Program,
     patience: Duration,
 ) -> Result<Vec<(SessionKey, Status)>> {
     let end = Instant::now() + patience;
@@ -198,6 +254,9 @@ async fn settle(
         }
         left = open.into_iter().map(|(session, _)| session).collect();
         workers.look_after(true)?;
+        let (program, cashiers) = (program.clone(), left.iter().filter(|key| is_cashier(key)).cloned().collect());
+        tokio::task::spawn_blocking(move || hands::resume_all(&program, &Vec::<SessionKey>::clone(&cashiers)))
+            .await??;
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 }

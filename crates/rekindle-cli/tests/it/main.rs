@@ -27,6 +27,7 @@ mod scenes;
 mod servers;
 mod serving;
 mod setup;
+mod skewed;
 mod support;
 mod tasks;
 mod tell;
