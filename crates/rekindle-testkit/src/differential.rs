@@ -112,7 +112,7 @@ impl Subject<'_> {
         let info = self.open().await;
         match choice.request % 16 {
             0 => self.harness.clock.advance(Duration::from_secs([1, 9, 31][usize::from(choice.who % 3)])),
-            1 if choice.other % 4 == 0 => self.remove(choice).await,
+            1 if choice.other.is_multiple_of(4) => self.remove(choice).await,
             1 => self.fork(&info, choice).await,
             2..8 => self.lease(info, choice).await,
             8 => {
@@ -227,7 +227,7 @@ impl Subject<'_> {
             1 if !inbox => (!live).then_some(branch.epoch),
             _ => live.then_some(branch.epoch),
         };
-        target.renew = (choice.other % 3 == 0).then_some(TTL);
+        target.renew = choice.other.is_multiple_of(3).then_some(TTL);
         let mut append = self.prepared(&target, choice.who / 8);
         if choice.who / 8 % 4 == 3 {
             let more = Target { expected: append.head(), ..target };
@@ -262,9 +262,9 @@ fn lease_request(info: &SessionInfo, choice: &Choice) -> LeaseRequest {
     // An epoch and an owner, mostly those of the lease.
     let epoch = Epoch((branch.epoch.0 + 1).saturating_sub([1, 1, 1, 0, 2][usize::from(choice.right % 5)]));
     let holder = branch.lease.as_ref().map_or(&owner, |lease| &lease.owner);
-    let named = if choice.right % 7 == 0 { &owner } else { holder };
+    let named = if choice.right.is_multiple_of(7) { &owner } else { holder };
     let action = match choice.request % 3 {
-        0 => LeaseAction::Acquire { owner, ttl: TTL, whole_session: choice.other % 2 == 0 },
+        0 => LeaseAction::Acquire { owner, ttl: TTL, whole_session: choice.other.is_multiple_of(2) },
         1 => LeaseAction::Renew { epoch, ttl: TTL * 2 },
         _ => LeaseAction::Release { owner: named.clone(), epoch },
     };

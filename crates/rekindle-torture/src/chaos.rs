@@ -17,6 +17,9 @@ use crate::stage::{LEASE, Stage};
 /// How many sessions one worker runs at once.
 const CONCURRENCY: &str = "8";
 
+/// How long a server runs at least: on a busy machine it takes some seconds to come back.
+const QUIET: Duration = Duration::from_secs(6);
+
 /// What was done.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
@@ -148,6 +151,7 @@ fn pid(child: &Child) -> Result<Pid> {
 pub fn rage(stage: &Stage, workers: &mut Workers, options: &Options) -> Result<Done> {
     let (mut random, mut done) = (Random::new(options.seed), Done::default());
     let end = Instant::now() + Duration::from_secs(options.seconds);
+    let mut restart_at = Instant::now();
     while Instant::now() < end {
         std::thread::sleep(random.millis(100, 900));
         match random.below(100) {
@@ -156,7 +160,11 @@ pub fn rage(stage: &Stage, workers: &mut Workers, options: &Options) -> Result<D
                 done.killed += 1;
             }
             60..92 => done.frozen += u32::from(workers.freeze(&mut random)?),
-            _ => done.restarts += u32::from(stage.restart_server(random.millis(50, 1_500))),
+            _ if restart_at <= Instant::now() => {
+                done.restarts += u32::from(stage.restart_server(random.millis(50, 1_500)));
+                restart_at = Instant::now() + QUIET;
+            }
+            _ => {}
         }
         workers.look_after(false)?;
     }

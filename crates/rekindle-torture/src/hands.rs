@@ -15,6 +15,8 @@ use crate::stage::{LEASE, Stage};
 
 /// How long a command may take, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The exit status of a command whose store cannot be reached.
+const UNREACHABLE: i32 = 8;
 /// How many sessions people have in hand at a time.
 const AT_ONCE: u64 = 6;
 /// By how many seconds wall clocks are off.
@@ -109,7 +111,7 @@ pub fn work(program: &Program, desk: &Desk, seed: u64, stop: &AtomicBool) -> Res
             }
             _ => {
                 deeds.unwanted.insert(session.clone());
-                if carry_out(program, &mut random, &mut deeds, &["cancel", id, "--yes", "--wait", "20s"])? == Some(0) {
+                if carry_out(program, &mut random, &mut deeds, &["cancel", id, "--yes", "--wait", "6s"])? == Some(0) {
                     deeds.cancelled.insert(session.clone());
                 }
             }
@@ -126,6 +128,9 @@ fn carry_out(program: &Program, random: &mut Random, deeds: &mut Deeds, argument
     let patience = if killed { random.millis(5, 200) } else { PATIENCE };
     let code = ended(child, patience)?;
     deeds.killed += u32::from(code.is_none());
+    if code == Some(UNREACHABLE) {
+        std::thread::sleep(random.millis(100, 500));
+    }
     match (killed, code) {
         (false, None) => Err(format!("{arguments:?} did not end in {PATIENCE:?}").into()),
         _ => Ok(code),
