@@ -34,7 +34,7 @@ fn tortured(arguments: &[&str]) {
 
 #[test]
 fn workers_and_commands_on_every_store_survive_a_short_torture() {
-    tortured(&["postgres", "--sessions", "60", "--workers", "2", "--seconds", "14"]);
+    tortured(&["postgres", "--sessions", "45", "--workers", "2", "--seconds", "10"]);
     tortured(&["redis", "--sessions", "45", "--workers", "2", "--seconds", "8"]);
     tortured(&["sqlite", "--sessions", "45", "--workers", "2", "--seconds", "8"]);
 }
