@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
 use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{Checked, FnTool, ToolError, tool};
-use rekindle::{Agent, Engine, ErrorKind, Json, Message, Result, ResumeOptions, RunReport};
+use rekindle::{Agent, Engine, ErrorKind, Json, Message, OwnerId, Result, ResumeOptions, RunReport};
 use rekindle_models::{Script, ScriptedModel};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
@@ -26,6 +26,8 @@ const MARK: &str = "@@ ";
 pub const SESSION: &str = "s";
 /// A lease that no process loses because the machine is busy.
 pub const LONG: Duration = Duration::from_secs(3_600);
+/// The name of a process that every other one knows to be dead: it must have been killed.
+pub const DEAD: &str = "dead";
 /// The code of a run that lost its lease.
 pub const LOST: &str = "RK0006";
 /// The line that lets a held child go on.
@@ -79,7 +81,8 @@ impl Order {
 
     /// The store as this process sees it.
     pub fn engine(&self) -> Engine {
-        engine(&self.directory).with_lease(self.lease).with_owner(&self.name)
+        let dead = |owner: &OwnerId| owner.as_str().starts_with(&format!("{DEAD}/"));
+        engine(&self.directory).with_lease(self.lease).with_owner(&self.name).with_dead_owners(dead)
     }
 
     pub fn ledger(&self) -> Ledger {

@@ -10,7 +10,7 @@ use rekindle_models::{Call, Script};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::child::{LONG, LOST, Order, Process, SESSION, agent, engine, ledger};
+use crate::child::{DEAD, LONG, LOST, Order, Process, SESSION, agent, engine, ledger};
 use crate::killed::{Unbroken, script};
 use crate::support::{messages, records};
 
@@ -145,6 +145,42 @@ async fn of_two_processes_that_resume_at_once_one_runs_and_the_other_is_told_who
         unbroken.check(directory.path(), &context).await;
         let runs = runs(&stored(directory.path()).await);
         assert_eq!(runs.len(), 2, "the loser left no record: {context}");
+    }
+}
+
+/// The owner is killed while its lease has an hour to go. Everybody knows that it is dead, and all take
+/// over at once: one becomes the owner, and the others, who saw the same dead process, do not evict it.
+#[tokio::test]
+async fn of_three_processes_that_resume_at_once_after_a_kill_one_runs_and_is_not_evicted() {
+    let unbroken = Unbroken::new(Durability::Async).await;
+    let names = ["anna", "bert", "carl"];
+    for round in 0..4 {
+        let directory = TempDir::new().unwrap();
+        let mut dead = Order::new(directory.path(), DEAD, script()).start();
+        dead.wait_for("begin read a");
+        assert!(dead.kill().is_none(), "round {round}: it ended before it was killed");
+        let hold = "begin append 1";
+        let order =
+            |name| Order { gated: true, hold: Some(hold.into()), ..Order::new(directory.path(), name, script()) };
+        let mut racers = names.map(|name| order(name).start());
+        racers.iter_mut().for_each(|racer| drop(racer.wait_for("ready")));
+        racers.iter_mut().for_each(|racer| racer.tell("go"));
+        let held = racers.each_mut().map(|racer| racer.is_held_at(hold));
+        let won = held.iter().position(|held| *held).unwrap_or_else(|| panic!("round {round}: nobody runs"));
+        racers[won].go_on();
+        let ends = racers.map(|racer| racer.end().1);
+        let context = format!("round {round}: {ends:?}");
+        for (name, end) in names.iter().zip(&ends) {
+            if *name == names[won] {
+                assert_eq!(end.outcome, Some(RunOutcome::Succeeded), "{context}");
+                continue;
+            }
+            assert_eq!(end.code.as_deref(), Some("RK0007"), "{context}");
+            assert!(end.owner.as_ref().unwrap().starts_with(names[won]), "{context}");
+            assert_eq!(begun_by(directory.path(), name), Vec::<String>::new(), "{context}");
+        }
+        unbroken.check(directory.path(), &context).await;
+        check_only_the_last_writes(&stored(directory.path()).await, &context);
     }
 }
 
