@@ -100,7 +100,7 @@ pub struct LeaseInfo {
     pub epoch: Epoch,
     /// By the store's clock.
     pub expires_at: Timestamp,
-    /// The same by the clock that the processes of one machine share, where the store has only those:
+    /// The end by the clock that the processes of one machine share, where the store has only those:
     /// it counts instead of `expires_at`, so that setting the wall clock ends no lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootTime>,

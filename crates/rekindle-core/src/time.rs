@@ -100,7 +100,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// What `clock` shows.
+    /// Reads both clocks of `clock`.
     pub fn of(clock: &dyn Clock) -> Self {
         Self { wall: clock.now(), boot: clock.since_boot() }
     }
@@ -111,7 +111,7 @@ impl Moment {
         self.boot.map(|boot| BootTime { micros: micros(boot), ..boot })
     }
 
-    /// What the wall clock will show at a boot time, unless it is set meanwhile; nothing if that was
+    /// Returns what the wall clock will show at a boot time, unless it is set meanwhile; nothing if that was
     /// measured by another clock.
     pub fn wall_at(&self, time: BootTime) -> Option<Timestamp> {
         let now = self.boot.filter(|now| now.boot == time.boot)?;

@@ -27,10 +27,10 @@ use rekindle_core::{
 use crate::fixture::{Harness, key};
 use crate::history::message;
 
-/// How many sessions are made unless `PROPTEST_CASES` says otherwise.
+/// Number of sessions that are made unless `PROPTEST_CASES` says otherwise.
 const CASES: u32 = 12;
 
-/// How many requests each of them gets at most.
+/// Highest number of requests to each of them.
 const REQUESTS: usize = 80;
 
 /// One request: what it is, and what the rest of it is chosen by.
@@ -177,7 +177,7 @@ impl Subject<'_> {
         self.sent.push(append);
     }
 
-    /// What the shared rules make of an append, with the session changed to match.
+    /// Applies the shared rules to an append, with the session changed to match.
     fn decided(&mut self, info: &mut SessionInfo, append: &Append) -> Result<Appended> {
         append.check()?;
         let other = append.other(&info.branches).cloned();
@@ -329,7 +329,7 @@ fn assert_names_an_owner(about: &About<'_, LeaseRequest>, refused: &Error) {
     assert!(held, "{refused:?} names nobody who holds a lease in {about:?}");
 }
 
-/// What a difference is about.
+/// Subject of a difference.
 #[derive(Debug)]
 struct About<'a, R> {
     request: &'a R,

@@ -13,13 +13,13 @@ const WORTH_TELLING: Duration = Duration::from_secs(2);
 /// By how much the store may seem to be behind what it showed before: answers take their time.
 const LATENCY: Duration = Duration::from_secs(1);
 
-/// How long an answer of the store is under way, more or less.
+/// Time an answer of the store is under way, more or less.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Shows the store's time: that of its last answer, and what has passed since by a clock that
 /// nobody sets. Shows the local time until the store has answered.
 ///
-/// What it shows is never ahead of the store, so nothing expires early by it.
+/// The time shown is never ahead of the store, so nothing expires early by it.
 #[derive(Debug)]
 pub(crate) struct StoreClock {
     local: Arc<dyn Clock>,
@@ -64,7 +64,7 @@ impl StoreClock {
         (off > WORTH_TELLING && !self.told.swap(true, Ordering::SeqCst)).then_some(seconds)
     }
 
-    /// When the store's clock surely shows `time`: a moment later, so that a job is not ready before
+    /// Returns when the store's clock surely shows `time`: a moment later, so that a job is not ready before
     /// the process that looks at it agrees.
     pub(crate) fn surely(time: Timestamp) -> Timestamp {
         time.plus(MOMENT)

@@ -131,8 +131,8 @@ impl Engine {
         self.change(|shared| shared.has_died = has_died)
     }
 
-    /// Another clock than the journal's own for the time that passes between two answers of the store.
-    /// When a wait expires and what records say goes by the store's time, once it has answered.
+    /// Sets another clock than the journal's own for the time that passes between two answers of the store.
+    /// The expiry of waits and the times in records go by the store's time, once it has answered.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.change(|shared| {

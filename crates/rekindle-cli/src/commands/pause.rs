@@ -51,7 +51,7 @@ impl Stop {
         Ok(ControlOptions { only_run, wait, ..ControlOptions::new(app.author(), &self.reason) })
     }
 
-    /// How the program ends: a run that had ended is a conflict unless that is what was wanted, and a
+    /// The exit status: a run that had ended is a conflict unless that is what was wanted, and a
     /// request that was waited for in vain is not confirmed.
     pub fn exit(&self, done: &Controlled) -> Exit {
         match done {

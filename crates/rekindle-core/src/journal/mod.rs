@@ -29,7 +29,7 @@ use crate::status::Status;
 use crate::store::{Append, Appended, Condition, Fork, NewSession, Removal, Removed, Store};
 use crate::time::{Clock, Timestamp};
 
-/// How often an unleased append to the inbox is tried when others append too.
+/// Number of times an unleased append to the inbox is tried when others append too.
 const INBOX_ATTEMPTS: u32 = 64;
 
 /// Typed access to the journals of a store.
@@ -205,7 +205,7 @@ impl Journal {
         self.append_to_inbox(session, append).await.map_err(|error| error.during("send"))
     }
 
-    /// The same, right behind what stands in the inbox of `info`, and with the time at which that was
+    /// Appends right behind what stands in the inbox of `info`, and with the time at which that was
     /// seen: `Conflict` if there is more by now, `Overtaken` if the condition does not hold.
     pub async fn send_behind(
         &self,

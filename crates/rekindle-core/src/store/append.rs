@@ -32,7 +32,7 @@ pub struct Append {
     pub describe: Option<SessionDescribed>,
     /// The sealed part of the header from now on, if it changes.
     pub sealed: Option<String>,
-    /// What must hold of another branch of the session at the same instant.
+    /// Condition on another branch of the session, judged at the same instant.
     pub condition: Option<Condition>,
 }
 
@@ -41,11 +41,11 @@ pub struct Append {
 pub struct Condition {
     /// The other branch.
     pub branch: BranchId,
-    /// What must hold of it.
+    /// The demand on it.
     pub holds: Holds,
 }
 
-/// What a [`Condition`] demands of its branch.
+/// Demand of a [`Condition`] on its branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// It ends exactly here.

@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// Why, for people.
     #[serde(default)]
     reason: Option<String>,
-    /// How many seconds to wait until it is certain what came of it; at most 60, and without it none.
+    /// Seconds to wait until it is certain what came of it; at most 60, and without it none.
     #[serde(default, alias = "waitSeconds")]
     wait_seconds: Option<u32>,
 }

@@ -33,7 +33,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// What the clocks show.
+    /// Reads both clocks.
     pub(super) fn now(&self) -> Moment {
         Moment::of(&*self.clock)
     }

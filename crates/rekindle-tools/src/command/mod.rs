@@ -21,7 +21,7 @@ use run::{Finished, Job, run};
 
 pub use builder::CommandToolBuilder;
 
-/// How long an earlier try of a call may take to end, behind its grace.
+/// Time an earlier try of a call may take to end, behind its grace.
 const TRY_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A tool that runs a program.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::outcome::{lost, stopped};
 use crate::process::{Captured, Group, Live, Mark, Start, told};
 
-/// How long the outputs of a program that has ended are still read: a process that left the group
+/// Time the outputs of a program that has ended are still read: a process that left the group
 /// may hold them open for good.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -26,9 +26,9 @@ const GUARD_WITHIN: Duration = Duration::from_millis(200);
 pub(super) struct Job {
     pub(super) start: Start,
     pub(super) stdin: Vec<u8>,
-    /// How many bytes of each output are kept.
+    /// Number of bytes of each output that are kept.
     pub(super) limit: usize,
-    /// How long it has to end by itself when it is told to.
+    /// Time it has to end by itself when it is told to.
     pub(super) grace: Duration,
 }
 

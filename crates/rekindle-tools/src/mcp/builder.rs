@@ -66,7 +66,7 @@ pub(super) enum Target {
 }
 
 impl Config {
-    /// Whether the server is a program that is started here.
+    /// Returns true if the server is a program that is started here.
     pub(super) fn is_program(&self) -> bool {
         matches!(self.target, Target::Process(_))
     }

@@ -54,26 +54,26 @@ const CALL: &str = "call";
 #[cfg(feature = "mcp")]
 pub(super) const SERVER: &str = "server";
 
-/// How long a guard may take to be ready.
+/// Time a guard may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long a guard may take to end its group when it is told to.
+/// Time a guard may take to end its group when it is told to.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long processes may take to be gone once they were killed.
+/// Time processes may take to be gone once they were killed.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The longest time a guard is told: not every `sleep` takes more.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often a guard of a server hears from this process, and how long it waits for that. Shorter
+/// Interval at which a guard of a server hears from this process, and the time it waits for that. Shorter
 /// than what is left of the default lease of a run when the lease is about to be renewed.
 #[cfg(feature = "mcp")]
 const BEAT: Duration = Duration::from_secs(2);
 #[cfg(feature = "mcp")]
 pub(crate) const BEAT_WITHIN: Duration = Duration::from_secs(8);
 
-/// What a group is for: with it, a later process finds the guard.
+/// Purpose of a group: with it, a later process finds the guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mark<'a> {
     /// A call, by its idempotency key.
@@ -222,7 +222,7 @@ impl Group {
     }
 }
 
-/// Whether a process of a group runs. Its number is not free as long as anybody is in it.
+/// Returns true if a process of a group runs. Its number is not free as long as anybody is in it.
 async fn is_alive(group: Pid) -> bool {
     test_kill_process_group(group).is_ok()
         && tokio::task::spawn_blocking(move || is_group_alive(group)).await.unwrap_or(false)

@@ -14,10 +14,10 @@ use super::guard::{GUARD, KEY};
 #[cfg(feature = "mcp")]
 use super::guard::{HOST, SERVER};
 
-/// How long processes may take to be gone once they were killed.
+/// Time processes may take to be gone once they were killed.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a guard has to notice the death of its host where that cannot be seen.
+/// Time a guard has to notice the death of its host where that cannot be seen.
 const BLIND_GRACE: Duration = Duration::from_secs(1);
 
 /// The most that is read of an environment: more than Linux allows by default.
@@ -95,18 +95,18 @@ fn end(is_ours: impl Fn(&Seen) -> bool, is_guard: impl Fn(&Seen) -> bool) -> Vec
     }
 }
 
-/// Whether a process of that group still runs. Where that cannot be seen: not known, so yes.
+/// Returns true if a process of that group still runs. Where that cannot be seen: not known, so yes.
 pub(super) fn is_group_alive(group: Pid) -> bool {
     survey_stats().is_none_or(|mut all| all.any(|(_, stat)| stat.group == raw(group)))
 }
 
-/// When this process was started, by the kernel's count; 0 where that cannot be seen.
+/// Time at which this process was started, by the kernel's count; 0 where that cannot be seen.
 pub(super) fn own_start() -> u64 {
     stat_of(Path::new("/proc/self")).map_or(0, |stat| stat.start)
 }
 
 #[cfg(feature = "mcp")]
-/// Whether the host that a guard names is alive: `pid:start`.
+/// Returns true if the host that a guard names is alive: `pid:start`.
 fn is_alive(host: &[u8]) -> bool {
     let read = std::str::from_utf8(host).ok().and_then(|host| host.split_once(':'));
     let Some((Ok(pid), Ok(start))) = read.map(|(pid, start)| (pid.parse::<u32>(), start.parse::<u64>())) else {
@@ -144,7 +144,7 @@ fn survey_stats() -> Option<impl Iterator<Item = (i32, Stat)>> {
     }))
 }
 
-/// What the kernel says of a process that runs; nothing of one that has ended.
+/// Reads what the kernel says of a process that runs; nothing of one that has ended.
 fn stat_of(folder: &Path) -> Option<Stat> {
     let text = read(&folder.join("stat"))?;
     Stat::parse(&text).filter(|stat| !matches!(stat.state, b'Z' | b'X' | b'x'))

@@ -61,7 +61,7 @@ pub(crate) fn on_branch(mut answer: InboxAnswer, branch: &BranchId) -> InboxAnsw
     answer
 }
 
-/// Whether an answer may be meant for a wait of that branch. One that names no branch was written by an
+/// Returns true if an answer may be meant for a wait of that branch. One that names no branch was written by an
 /// older version, and is meant for the branch that reads it.
 pub(crate) fn is_for_branch(answer: &InboxAnswer, branch: &BranchId) -> bool {
     answer.extra.get(BRANCH).is_none_or(|named| named.as_str() == Some(branch.as_str()))
@@ -277,7 +277,7 @@ impl Shared {
         }
     }
 
-    /// Whether a command is meant for this run: one that names it or its lease or, if `all` count, the
+    /// Returns true if a command is meant for this run: one that names it or its lease or, if `all` count, the
     /// run it goes on from or none.
     fn is_for_us(&self, command: &InboxCommand, all: bool) -> bool {
         match &command.only_run {
@@ -316,7 +316,7 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) seq: Seq,
-    /// When it was sent, by the store's time as the sender knew it.
+    /// Time at which it was sent, by the store's time as the sender knew it.
     pub(crate) at: Timestamp,
     pub(crate) record: Record,
 }

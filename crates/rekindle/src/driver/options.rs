@@ -11,7 +11,7 @@ use super::{Budget, Budgets, Frequency};
 use crate::executor::graph::CheckpointConfig;
 use crate::secret::SecretRef;
 
-/// What happens when the store fails for longer than a few tries. A store that is out of reach is
+/// Policy for when the store fails for longer than a few tries. A store that is out of reach is
 /// tried again first, as long as [`Engine::with_store_patience`](crate::Engine::with_store_patience)
 /// says and the lease lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What an executor is promised by the driver and cannot see from outside.
+//! Tests of what an executor is promised by the driver and cannot see from outside.
 
 use std::sync::Arc;
 

@@ -89,7 +89,7 @@ impl Driver {
         .await
     }
 
-    /// What a wait has come to, with the record that closes it; nothing while it is open. That it
+    /// Returns what a wait has come to, with the record that closes it; nothing while it is open. That it
     /// expired is on record before anything follows from it, so that no answer is accepted any more.
     pub(crate) async fn verdict(&self, wait: &WaitState) -> Result<Option<(Verdict, Record)>> {
         let expires = matches!(verdict(wait, self.now()), Some((_, true)));

@@ -101,7 +101,7 @@ pub struct Answered {
     pub repeated: bool,
     /// Whether the wait is decided now; if not, more must approve.
     pub decided: bool,
-    /// Who runs the branch and takes the answer over.
+    /// Owner that runs the branch and takes the answer over.
     pub owner: Option<Owner>,
     /// Whether somebody must resume the session for it to go on.
     pub resume_needed: bool,
@@ -149,7 +149,7 @@ async fn give_from(
     Err(Error::new(ErrorKind::StoreUnavailable, message))
 }
 
-/// Who takes an answer over: a run of another branch leaves it alone.
+/// Names the owner that takes an answer over: a run of another branch leaves it alone.
 fn taken_by(given: Answered, branch: BranchId) -> Answered {
     let owner = given.owner.filter(|owner| owner.branch == branch);
     Answered { branch: Some(branch), resume_needed: owner.is_none(), owner, ..given }

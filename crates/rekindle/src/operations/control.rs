@@ -23,7 +23,7 @@ pub struct ControlOptions {
     pub reason: String,
     /// Only if this is the run.
     pub only_run: Option<RunId>,
-    /// How long to wait until the journal shows what came of it; [`Duration::MAX`] waits for as long
+    /// Time to wait until the journal shows what came of it; [`Duration::MAX`] waits for as long
     /// as it takes, and without a time the journal is looked at once.
     pub wait: Option<Duration>,
 }
@@ -58,7 +58,7 @@ pub enum Controlled {
     /// The run had ended before it could be stopped, and stays as it ended. Nothing in the inbox
     /// stops a later run.
     Ended {
-        /// How it ended.
+        /// Its end.
         status: Status,
         /// The run.
         run: RunId,
@@ -179,7 +179,7 @@ pub(super) async fn stop_at_rest(
     })
 }
 
-/// What a command comes to on a branch that nobody runs.
+/// Outcome of a command on a branch that nobody runs.
 enum AtRest {
     /// The run is stopped now.
     Stops(RunId, Status),

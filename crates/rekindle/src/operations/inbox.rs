@@ -67,7 +67,7 @@ pub(super) async fn put(engine: &Engine, session: &SessionKey, record: Record) -
     }
 }
 
-/// The same, if nothing was put there since the session was opened (`Conflict` otherwise) and the
+/// Puts a record into the inbox if nothing was put there since the session was opened (`Conflict` otherwise) and the
 /// condition holds (`Overtaken` otherwise).
 pub(super) async fn put_behind(
     engine: &Engine,

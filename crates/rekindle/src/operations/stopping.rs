@@ -13,7 +13,7 @@ use super::{inbox, write};
 use crate::driver::for_owner;
 use crate::engine::Engine;
 
-/// How often it is looked again because somebody else was quicker.
+/// Number of times it is looked again because somebody else was quicker.
 const ATTEMPTS: usize = 100;
 
 /// A command that was sent.
@@ -27,11 +27,11 @@ struct Asked {
     before: Option<RunId>,
 }
 
-/// How far the run is.
+/// Progress of the run.
 enum Seen {
     /// The journal says what came of it.
     Settled(Controlled),
-    /// Somebody runs it; the run that is meant, if it is on record.
+    /// An owner runs it; the run that is meant, if it is on record.
     Owned(Box<Restored>, Owner, Option<SeenRun>),
     /// It cannot be told any more which run was meant.
     Lost,
@@ -80,7 +80,7 @@ impl Asked {
     }
 }
 
-/// Whether a command must be sent: none was, or the run went on in one that does not obey it. A run
+/// Returns true if a command must be sent: none was, or the run went on in one that does not obey it. A run
 /// obeys what was sent to the one it goes on from.
 fn needs_asking(asked: Option<&Asked>, run: Option<&SeenRun>) -> bool {
     match (asked, run) {
@@ -184,7 +184,7 @@ fn adopt(asked: &mut Asked, restored: &Restored, owner: Option<&Owner>) -> Optio
     }
 }
 
-/// What the journal says of a run that is over, or stopped as it was asked to.
+/// Reads what the journal says of a run that is over, or stopped as it was asked to.
 fn settled(line: &Line, command: Command, asked: bool, owned: bool) -> Option<Controlled> {
     let SeenRun { run, branch, ended, followed_at, .. } = &line.latest;
     let (cancels, run) = (command == Command::Cancel, run.clone());

@@ -26,7 +26,7 @@ pub struct OpenWait {
     pub title: Option<String>,
     /// The branch.
     pub branch: BranchId,
-    /// Whether that is the branch a resume goes on with.
+    /// True if that is the branch a resume goes on with.
     pub current: bool,
     /// The wait.
     pub wait: WaitView,
@@ -145,7 +145,7 @@ impl ClosedWait {
     }
 }
 
-/// Where a wait stands: on the branch that is named, or else on the current one if it is open there, or
+/// Finds a wait: on the branch that is named, or else on the current one if it is open there, or
 /// else on the only other one where it is.
 pub(super) async fn find(
     engine: &Engine,

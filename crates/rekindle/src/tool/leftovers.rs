@@ -5,7 +5,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Leftovers {
-    /// What runs, for people: `process 4711 (sleep)`.
+    /// Description of what runs, for people: `process 4711 (sleep)`.
     pub running: Vec<String>,
 }
 
@@ -15,7 +15,7 @@ impl Leftovers {
         Self::default()
     }
 
-    /// Whether nothing is left.
+    /// Returns true if nothing is left.
     pub fn is_none(&self) -> bool {
         self.running.is_empty()
     }

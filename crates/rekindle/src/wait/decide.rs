@@ -44,7 +44,7 @@ pub(crate) fn verdict(wait: &WaitState, now: Timestamp) -> Option<(Verdict, bool
     is_due(wait, now).then(|| (on_expiry(&wait.opened), true))
 }
 
-/// Whether the time of a wait has come, by the record that says so or by the clock.
+/// Returns true if the time of a wait has come, by the record that says so or by the clock.
 pub(crate) fn is_due(wait: &WaitState, now: Timestamp) -> bool {
     wait.expired || wait.opened.expires_at.is_some_and(|at| at <= now)
 }

@@ -17,7 +17,7 @@ use crate::tool::{Checked, Leftovers, Reply, ToolContext, ToolError, ToolOutput,
 /// How long a call that was told to stop may take to do so.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a tool may take to end what is left of earlier tries.
+/// Time a tool may take to end what is left of earlier tries.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 /// After so long, others can see that the call was begun.

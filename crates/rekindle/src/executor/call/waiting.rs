@@ -132,7 +132,7 @@ impl Caller<'_> {
         }
     }
 
-    /// What is done with a call of which nobody knows whether it happened. Its processes have ended
+    /// Decides what is done with a call of which nobody knows whether it happened. Its processes have ended
     /// before; where some have not, only a call that may be repeated goes on without a person.
     pub(crate) async fn doubt(&mut self, ready: &Ready, why: &str) -> Result<Next> {
         let job = self.job(ready.clone());
