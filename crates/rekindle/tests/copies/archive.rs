@@ -84,7 +84,8 @@ async fn an_archive_of_an_encrypted_session_stays_encrypted() {
 
 #[tokio::test]
 async fn what_runs_waits_or_is_unfinished_stays() {
-    let (engine, shelf) = (engine(memory(), Codec::new()), Shelf::new());
+    let (store, clock) = crate::kit::memory_with_clock();
+    let (engine, shelf) = (engine(store, Codec::new()), Shelf::new());
     let done = rich(&engine, "done").await;
     let open = rich(&engine, "open").await;
     write(&engine, &open, "main", &[RunStarted::new(RunId::new("r").unwrap(), "agent").into()]).await;
@@ -92,7 +93,11 @@ async fn what_runs_waits_or_is_unfinished_stays() {
     assert_eq!((refused.kind(), refused.session()), (&ErrorKind::Protected, Some(&open)));
     let plan = operations::plan_archive(&engine, engine.namespace(), Duration::ZERO, &[]).await.unwrap();
     assert!(plan.archive.is_empty() && plan.protected.is_empty());
+    // Old by the clock of a machine is not old enough: the store's counts.
     let later = crate::kit::engine_at(engine.journal().store().clone(), Duration::from_secs(9));
+    let plan = operations::plan_archive(&later, later.namespace(), Duration::from_secs(1), &[]).await.unwrap();
+    assert!(plan.archive.is_empty() && plan.protected.is_empty());
+    clock.advance(Duration::from_secs(9));
     let plan = operations::plan_archive(&later, later.namespace(), Duration::from_secs(1), &[]).await.unwrap();
     assert_eq!((plan.archive, plan.protected), (vec![done], vec![(open, Reason::UnfinishedRun)]));
     assert!(shelf.names().is_empty());

@@ -117,7 +117,13 @@ fn engine_with(store: Arc<dyn Store>, codec: Codec, clock: ManualClock) -> Engin
 
 /// A memory store whose clock stands still, so that leases never expire by themselves.
 pub fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new(StoreOptions::new().with_clock(Arc::new(ManualClock::default()))))
+    memory_with_clock().0
+}
+
+/// A memory store and its clock.
+pub fn memory_with_clock() -> (Arc<dyn Store>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
+    (Arc::new(MemoryStore::new(StoreOptions::new().with_clock(clock.clone()))), clock)
 }
 
 pub fn set(name: &str, value: u64) -> Record {
