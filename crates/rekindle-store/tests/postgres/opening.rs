@@ -36,7 +36,7 @@ async fn many_that_start_at_once_create_the_schema_once() {
     let store = open(&shared.url, StoreOptions::new().with_create(false)).unwrap();
     assert_eq!(store.list(&everything()).await.unwrap().sessions.len(), 20);
     let meta = Postgres::shared().sql(&format!("SELECT count(*), max(version) FROM {}.meta", shared.quoted_schema()));
-    assert_eq!(meta, "1|1");
+    assert_eq!(meta, "1|2");
 }
 
 #[tokio::test]
@@ -56,8 +56,21 @@ async fn a_newer_schema_is_left_alone() {
     open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
     Postgres::shared().sql(&format!("UPDATE {}.meta SET version = 99", shared.quoted_schema()));
     let error = refusal(&shared.url, StoreOptions::new()).await;
-    let expected = ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 1 };
+    let expected = ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 2 };
     assert_eq!(*error.kind(), expected, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_schema_of_the_first_version_is_brought_up_to_date() {
+    let shared = Shared::default();
+    open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
+    let schema = shared.quoted_schema();
+    Postgres::shared()
+        .sql(&format!("ALTER TABLE {schema}.branches DROP COLUMN last_wait; UPDATE {schema}.meta SET version = 1"));
+    open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
+    let columns = "SELECT count(*) FROM pg_attribute WHERE attname = 'last_wait' AND NOT attisdropped";
+    let sql = format!("{columns} AND attrelid = '{schema}.branches'::regclass");
+    assert_eq!(Postgres::shared().sql(&sql), "1");
 }
 
 #[tokio::test]

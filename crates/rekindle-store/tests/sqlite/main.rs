@@ -196,24 +196,34 @@ fn a_newer_schema_is_refused() {
     place.raw().pragma_update(None, "user_version", 99).unwrap();
     for read_only in [false, true] {
         let error = open_error(&place.path(), place.options().with_read_only(read_only));
-        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 2 });
+        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 3 });
     }
 }
 
 #[tokio::test]
-async fn a_database_of_the_first_version_is_brought_up_to_date() {
-    let place = Site::new();
-    let store = place.open();
-    store.create(&new_session("a")).await.unwrap();
-    append_many(&store, &key("a"), genesis(), 3, 10).await;
-    drop(store);
-    let raw = place.raw();
-    raw.execute_batch("DROP TABLE jobs; DROP TABLE workers; DROP TABLE news; PRAGMA user_version = 1").unwrap();
-    drop(raw);
-    let store = place.open();
-    assert_eq!(read_main(&store, &key("a")).await.len(), 3);
-    let queue = store.queue().unwrap();
-    assert!(!queue.enqueue(&rekindle_core::queue::NewJob::new(key("a"))).await.unwrap().repeated);
+async fn a_database_of_an_earlier_version_is_brought_up_to_date() {
+    const NOT_IN_2: &str = "ALTER TABLE branches DROP COLUMN lease_boot; ALTER TABLE branches DROP COLUMN lease_until;
+        ALTER TABLE branches DROP COLUMN last_wait; PRAGMA user_version = 2;";
+    const NOT_IN_1: &str = "DROP TABLE jobs; DROP TABLE workers; DROP TABLE news; PRAGMA user_version = 1;";
+    for undone in [NOT_IN_2.to_owned(), format!("{NOT_IN_2}{NOT_IN_1}")] {
+        let place = Site::new();
+        let store = place.open();
+        store.create(&new_session("a")).await.unwrap();
+        append_many(&store, &key("a"), genesis(), 3, 10).await;
+        let owner = rekindle_core::OwnerId::new("before").unwrap();
+        let ttl = std::time::Duration::from_secs(60);
+        let lease = store.acquire(&key("a"), &BranchId::main(), &owner, ttl).await.unwrap();
+        drop(store);
+        place.raw().execute_batch(&undone).unwrap();
+        let store = place.open();
+        assert_eq!(read_main(&store, &key("a")).await.len(), 3);
+        let queue = store.queue().unwrap();
+        assert!(!queue.enqueue(&rekindle_core::queue::NewJob::new(key("a"))).await.unwrap().repeated);
+        // A lease of before is live by the wall clock, and is bound to the boot clock when it is renewed.
+        store.renew(&lease, ttl).await.unwrap();
+        let info = store.open(&key("a")).await.unwrap();
+        assert_eq!(info.live_lease().map(|(branch, _)| branch.last_wait), Some(Seq::ZERO));
+    }
 }
 
 #[test]
@@ -250,7 +260,7 @@ fn an_empty_file_becomes_a_database() {
     drop(place.open());
     let raw = place.raw();
     let pragma = |name: &str| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 2));
+    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 3));
     assert_eq!(pragma("application_id"), i64::from(u32::from_be_bytes(*b"RKJL")));
 }
 
