@@ -12,7 +12,7 @@ use stateright::{Model, Property};
 use crate::session::{Branch, Process, Session, TICK, owner, prepare, process};
 use crate::{fails, holds};
 
-/// How long a lease lasts, in ticks.
+/// Length of a lease, in ticks.
 const TTL: u64 = 2;
 const PROCESSES: usize = 3;
 
@@ -33,17 +33,17 @@ enum Rules {
     OwnClocks,
 }
 
-/// What is explored.
+/// Bounds of the exploration.
 #[derive(Clone, Debug)]
 struct Ownership {
     rules: Rules,
-    /// How many of the processes take part.
+    /// Number of processes that take part.
     processes: Process,
-    /// How far each wall clock is ahead of the store's.
+    /// Offset of each wall clock from the store's.
     ahead: [u64; PROCESSES],
-    /// How long time goes on.
+    /// End of time.
     ticks: u64,
-    /// How many records are appended, leases granted, processes lost and replies lost.
+    /// Numbers of records appended, leases granted, processes lost and replies lost.
     records: usize,
     epochs: u64,
     crashes: usize,
@@ -64,7 +64,7 @@ struct Note {
     number: u8,
 }
 
-/// What a process believes.
+/// Beliefs of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Belief {
     /// It owns nothing.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rekindle::operations::{self, Answer};
-use rekindle::record::{Record, WaitCloseReason};
+use rekindle::record::{Record, WaitCloseReason, WaitExpired};
 use rekindle::tool::Approval;
 use rekindle::{BranchId, Clock, Engine, Entry, ErrorKind, Hash, Seq, Session, Timestamp, WaitId};
 use rekindle_testkit::ManualClock;
@@ -194,4 +194,22 @@ async fn a_machine_whose_clock_is_ahead_deletes_nothing_early() {
     assert!(delete().await.delete.is_empty());
     world.clock.advance(hour + MINUTE);
     assert_eq!(delete().await.delete, [session.key().clone()], "by the store's clock it is old enough");
+}
+
+/// The process died between the record of the expiry and what follows from it.
+#[tokio::test]
+async fn a_run_that_died_behind_the_expiry_goes_on_with_the_default() {
+    for world in [World::memory(), World::sqlite()] {
+        let (session, agent) = (world.session("s").await, payer(approval(true)));
+        agent.run_once("pay", &session).await.unwrap();
+        let (wait, _) = open(&world.engine, &session).await;
+        world.clock.advance(MINUTE);
+        let expired = WaitExpired { wait: wait.clone(), extra: Default::default() };
+        world.leave_behind(&session, &[expired.into()]).await;
+        let no = Answer::reject(wait, "maria", "too much");
+        let late = operations::answer(&world.engine, session.key(), &no).await.unwrap_err();
+        assert_eq!(*late.kind(), ErrorKind::WaitClosed, "{late}");
+        assert_eq!(resume(&world, &session, &agent).await.unwrap().text(), "It is paid.");
+        assert_eq!(closed(&world.engine, &session).await, [WaitCloseReason::Expired]);
+    }
 }
