@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpgrp, getsid, getuid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getuid, kill_process, kill_process_group};
 
 use super::guard::{GUARD, KEY};
 #[cfg(feature = "mcp")]
@@ -65,8 +65,10 @@ pub(crate) fn end_orphaned_servers() -> Vec<String> {
 /// Ends the groups of those that are guards, and those that are ours and did not leave the session.
 fn end(is_ours: impl Fn(&Seen) -> bool, is_guard: impl Fn(&Seen) -> bool) -> Vec<String> {
     let deadline = Instant::now() + GONE_WITHIN;
-    let (me, own_group) = (i32::try_from(std::process::id()).unwrap_or_default(), raw(getpgrp()));
-    let mut sessions: BTreeSet<i32> = getsid(None).map(raw).into_iter().collect();
+    // 0 where the leader is outside our namespace, as in a container: what `getsid` cannot return.
+    let own = stat_of(Path::new("/proc/self"));
+    let (me, own_group) = (i32::try_from(std::process::id()).unwrap_or_default(), own.as_ref().map(|own| own.group));
+    let mut sessions: BTreeSet<i32> = own.iter().map(|own| own.session).collect();
     let mut groups = BTreeSet::new();
     let mut pause = Duration::from_millis(2);
     loop {
@@ -74,7 +76,7 @@ fn end(is_ours: impl Fn(&Seen) -> bool, is_guard: impl Fn(&Seen) -> bool) -> Vec
             std::thread::sleep(BLIND_GRACE);
             return Vec::new();
         };
-        let guards = all.iter().filter(|seen| is_guard(seen) && seen.stat.group != own_group);
+        let guards = all.iter().filter(|seen| is_guard(seen) && Some(seen.stat.group) != own_group);
         for guard in guards {
             sessions.insert(guard.stat.session);
             groups.insert(guard.stat.group);
@@ -82,7 +84,7 @@ fn end(is_ours: impl Fn(&Seen) -> bool, is_guard: impl Fn(&Seen) -> bool) -> Vec
         }
         let ends = |seen: &Seen| {
             groups.contains(&seen.stat.group)
-                || is_ours(seen) && sessions.contains(&seen.stat.session) && seen.stat.group != own_group
+                || is_ours(seen) && sessions.contains(&seen.stat.session) && Some(seen.stat.group) != own_group
         };
         let (ending, rest): (Vec<_>, Vec<_>) = all.iter().filter(|seen| seen.pid != me).partition(|seen| ends(seen));
         ending.iter().filter(|seen| !groups.contains(&seen.stat.group)).for_each(|seen| seen.kill());

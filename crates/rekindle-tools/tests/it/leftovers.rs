@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::crashes::{World, enter, lines, process, wait_for};
 use crate::kit::{Pipe, agent, call, doubt, engine, options, outcome, reads, results, schema};
-use crate::processes::{of_call, of_groups, until};
+use crate::processes::{of_call, of_groups, running_of_groups, until};
 
 /// A tool that notes its key and its group in `calls`, then does what `script` says.
 fn noting(directory: &TempDir, script: &str) -> CommandToolBuilder {
@@ -34,7 +34,7 @@ fn calls(directory: &TempDir) -> Vec<(String, i32)> {
     lines(directory.path().join("calls")).into_iter().map(read).collect()
 }
 
-/// No process of the calls is there, not even one that nobody has waited for.
+/// No process of the calls runs.
 fn assert_gone(directory: &TempDir, expected: usize) {
     let calls = calls(directory);
     assert_eq!(calls.len(), expected);
@@ -42,8 +42,7 @@ fn assert_gone(directory: &TempDir, expected: usize) {
         assert_eq!(of_call(key), [0; 0], "{calls:?}");
     }
     let groups: Vec<i32> = calls.iter().map(|(_, group)| *group).collect();
-    // What was killed with its parent is waited for by the first process of the system.
-    until("the end of all groups", || of_groups(&groups).is_empty());
+    until("the end of all groups", || running_of_groups(&groups).is_empty());
 }
 
 #[tokio::test]
@@ -89,7 +88,7 @@ fn a_runtime_that_is_dropped_takes_the_processes_with_it() {
     let tool = noting(&world.directory, script).environment("PIPE", pipe.path()).build().unwrap();
     world.die(&agent(Arc::new(tool), json!({})), wait_for(&pipe));
     let (key, group) = calls(&world.directory).remove(0);
-    until("the end of its processes", || of_call(&key).is_empty() && of_groups(&[group]).is_empty());
+    until("the end of its processes", || of_call(&key).is_empty() && running_of_groups(&[group]).is_empty());
 }
 
 #[tokio::test]
@@ -259,4 +258,23 @@ fn a_process_that_only_left_its_group_is_ended_before_the_check() {
     assert_eq!(world.go_on(&agent), Ok(json!("entered now")));
     assert_eq!(reader.join().unwrap(), "", "nobody holds it any more");
     assert_eq!((lines(world.path("ledger.tries")).len(), lines(world.path("ledger")).len()), (2, 1));
+}
+
+/// In a container, the leaders of this process's group and session are outside its namespace and have no
+/// number in it.
+#[test]
+fn a_process_whose_session_began_outside_its_container_is_ended_too() {
+    let contained = |program: &std::path::Path, arguments: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command.arg(program).args(arguments).output()
+    };
+    if !contained("true".as_ref(), &[]).is_ok_and(|tried| tried.status.success()) {
+        eprintln!("skipped: no namespaces can be made here");
+        return;
+    }
+    let test = "leftovers::a_process_that_only_left_its_group_is_ended_before_the_check";
+    let ran = contained(&std::env::current_exe().unwrap(), &[test, "--exact"]).unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&ran.stderr));
 }
