@@ -160,7 +160,7 @@ fn judge_answers(session: &SessionKey, history: &History, deeds: &Deeds, verdict
     verdict.answered += history.closed.iter().filter(|closed| closed.reason == WaitCloseReason::Answered).count();
     verdict.expired += history.closed.iter().filter(|closed| closed.reason == WaitCloseReason::Expired).count();
     if history.closed.len() > 1 {
-        verdict.faults.push(format!("{session}: its wait ended {} times", history.closed.len()));
+        verdict.faults.push(format!("{session}: its wait ended more than once: {:?}", history.closed));
     }
     for (_, yes) in deeds.answers.iter().filter(|(answered, _)| answered == session) {
         let counts = history.closed.iter().any(|closed| match closed.reason {
