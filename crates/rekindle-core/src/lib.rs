@@ -5,6 +5,7 @@
 //! * [`State`]: what a session knows at a position, a pure fold of records; [`StateDiff`] of two.
 //! * [`Store`]: the contract backends implement, over opaque frames.
 //! * [`queue`]: what workers take their work from.
+//! * [`values`]: small values beside the journals.
 //! * [`Journal`]: typed access to any store, for everybody else.
 //! * [`codec`]: from records to frames: limits, redaction, compression, encryption, hash chain.
 //! * [`retention`]: what may be pruned, and what is protected and why.
@@ -24,6 +25,7 @@ mod state;
 mod status;
 mod store;
 mod time;
+pub mod values;
 
 pub use error::{CATALOG, CatalogEntry, Error, ErrorKind, Result, Retry};
 pub use id::{

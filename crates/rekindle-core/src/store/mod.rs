@@ -27,6 +27,7 @@ use crate::id::{BranchId, OwnerId, SessionKey};
 use crate::position::Seq;
 use crate::queue::Queue;
 use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
+use crate::values::Values;
 
 /// A backend that keeps journals.
 ///
@@ -93,6 +94,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The queue of jobs it keeps for workers, if it keeps one.
     fn queue(&self) -> Option<&dyn Queue> {
+        None
+    }
+
+    /// The small values it keeps beside its sessions, if it keeps any.
+    fn values(&self) -> Option<&dyn Values> {
         None
     }
 }
@@ -270,5 +276,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn queue(&self) -> Option<&dyn Queue> {
         (**self).queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        (**self).values()
     }
 }

@@ -1,0 +1,113 @@
+//! Small durable values beside the journals of a store: wrapped data keys, marks of the highest
+//! heads, and whatever else needs a place of its own.
+//!
+//! A value is named by namespace, kind and key. It is opaque to the store, at most
+//! [`MAX_VALUE_BYTES`] long, and changed by comparing it with what is expected there.
+
+mod change;
+mod key;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use change::{Change, Changed, Decision, Expected, MAX_VALUE_BYTES};
+pub use key::{MAX_VALUE_KEY_BYTES, ValueKey, ValueKind};
+
+use crate::error::{Error, Result};
+use crate::id::Namespace;
+
+/// The most values one page of a list may hold.
+pub const MAX_VALUES: usize = 1_000;
+
+/// Small values, kept by a store next to its sessions.
+///
+/// # Contract
+///
+/// Each clause names the test of `rekindle-testkit` that checks it.
+///
+/// * **Durable and atomic**, as the store itself (`values_survive_reopening`).
+/// * **Compare and set.** A change happens only if the value is as expected, judged and carried out
+///   at one instant ([`Change::decide`]); of many at once exactly one succeeds
+///   (`a_change_needs_what_it_expects`, `of_many_changes_one_succeeds`).
+/// * **Safe to repeat.** A change whose result is already there is done (`a_change_can_be_repeated`).
+/// * **Apart.** Namespaces, kinds and keys do not mix, whatever text they are; values outlive the
+///   sessions of the same name (`names_do_not_mix`, `values_outlive_sessions`).
+/// * **In order.** Lists go by the bytes of the key, page by page (`values_are_listed_in_order`).
+#[async_trait]
+pub trait Values: Send + Sync {
+    /// A value; nothing if there is none.
+    async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>>;
+
+    /// Sets or deletes a value, if it is as expected.
+    async fn change(&self, change: &Change) -> Result<Changed>;
+
+    /// Lists values of one kind in one namespace.
+    async fn list(&self, query: &ValueQuery) -> Result<ValuePage>;
+}
+
+/// Which values to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ValueQuery {
+    /// In this namespace.
+    pub namespace: Namespace,
+    /// Of this kind.
+    pub kind: ValueKind,
+    /// Behind this key.
+    pub after: Option<String>,
+    /// How many at most, up to [`MAX_VALUES`].
+    pub limit: usize,
+}
+
+impl ValueQuery {
+    /// The first values of a kind.
+    pub fn new(namespace: Namespace, kind: ValueKind) -> Self {
+        Self { namespace, kind, after: None, limit: MAX_VALUES }
+    }
+
+    /// Behind a key: the last of the page before.
+    #[must_use]
+    pub fn with_after(mut self, key: impl Into<String>) -> Self {
+        self.after = Some(key.into());
+        self
+    }
+
+    /// At most `limit` values.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// An error if the page is larger than allowed, or empty.
+    pub fn check(&self) -> Result<()> {
+        match self.limit {
+            1..=MAX_VALUES => Ok(()),
+            _ => Err(Error::limit("page size", self.limit as u64, MAX_VALUES as u64).during("list values")),
+        }
+    }
+}
+
+/// A page of values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValuePage {
+    /// Keys and values, in the order of the keys' bytes.
+    pub values: Vec<(String, Bytes)>,
+    /// Whether there are more behind them.
+    pub more: bool,
+}
+
+/// Every value of a kind in a namespace, page by page.
+pub async fn all_values(values: &dyn Values, namespace: &Namespace, kind: ValueKind) -> Result<Vec<(String, Bytes)>> {
+    let mut query = ValueQuery::new(namespace.clone(), kind);
+    let mut all = Vec::new();
+    loop {
+        let page = values.list(&query).await?;
+        let last = page.values.last().map(|(key, _)| key.clone());
+        all.extend(page.values);
+        match last.filter(|_| page.more) {
+            Some(last) => query.after = Some(last),
+            None => return Ok(all),
+        }
+    }
+}
