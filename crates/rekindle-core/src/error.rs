@@ -55,6 +55,8 @@ pub enum ErrorKind {
         /// The other branch.
         branch: BranchId,
     },
+    /// Nothing proves where the data comes from.
+    Unverified,
     /// The caller's lease is not the current one: it expired, was released or was taken over.
     Fenced {
         /// The epoch the caller holds.
@@ -213,6 +215,8 @@ catalog! {
         "a step failed for good", "mend what the message names, then resume, or send a new message";
     ErrorKind::Overtaken { .. } => "RK0026", "Overtaken", Never,
         "another branch of the session moved since the caller looked at it", "look at the session again and decide again";
+    ErrorKind::Unverified => "RK0028", "Unverified", Never,
+        "nothing proves where the data comes from, although this journal signs or encrypts", "take it from where it was signed with a key that is configured here, or accept it explicitly, which is recorded";
 }
 
 /// An error with its context. Small on the stack; everything else is behind one box.

@@ -34,7 +34,8 @@ pub use id::{
 };
 pub use journal::{
     CheckpointInfo, CopyOptions, CopyOutcome, CopyProgress, CopyReport, DeletePlan, Diverged, EXPORT_VERSION, Entry,
-    Exported, ImportOptions, Journal, PruneResult, Restored, Target, Transferred, VerifyReport,
+    Exported, ImportOptions, Journal, PruneResult, Receipt, ReceiptBranch, ReceiptKey, ReceiptSignature, Restored,
+    Rewrapped, Target, Transferred, VerifyReport,
 };
 pub use json::Json;
 pub use position::{Epoch, Hash, Head, Position, Seq};

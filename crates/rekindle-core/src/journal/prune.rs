@@ -372,5 +372,6 @@ fn fence_of(own: Option<&Lease>, branch: &BranchId) -> Option<Epoch> {
 
 pub(super) fn own_stretch(branch: &BranchInfo) -> Stretch {
     let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
-    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq }
+    let enters = branch.base.is_none() && branch.parent.is_some();
+    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq, enters }
 }

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::Journal;
 use super::load::downgraded;
-use crate::codec::Place;
-use crate::error::Result;
+use crate::codec::{Described, Place};
+use crate::error::{ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
 use crate::position::{Hash, Head, Seq};
+use crate::record::Record;
 use crate::session::{BranchInfo, Damage, DamageKind, SessionInfo};
 use crate::store::{ReadFrames, Slot, StoreExt as _};
 
@@ -49,6 +50,10 @@ struct Walk<'a> {
     keyed: bool,
     /// A head that was there before.
     seen: Option<Head>,
+    /// The last record so far that describes the session.
+    described: Seq,
+    /// Frames that cannot be read because their data key is gone.
+    erased: Option<(Seq, Seq, u64, String)>,
     report: &'a mut VerifyReport,
 }
 
@@ -56,7 +61,7 @@ impl Journal {
     /// Reads and checks everything of a session. `seen` holds heads that were there before:
     /// the session must still contain them.
     pub async fn verify(&self, session: &SessionKey, seen: &BTreeMap<BranchId, Head>) -> Result<VerifyReport> {
-        let info = self.store().open(session).await?;
+        let info = self.open_stored(session).await?;
         let mut report = VerifyReport {
             session: session.clone(),
             frames: 0,
@@ -65,9 +70,15 @@ impl Journal {
             heads: info.branches.iter().map(|branch| (branch.branch.clone(), branch.head)).collect(),
             damage: info.damage.clone(),
         };
-        self.verify_header(&info, &mut report);
+        let described = self.verify_header(&info, &mut report);
         for branch in &info.branches {
-            self.verify_branch(&info, branch, seen, &mut report).await?;
+            let last = self.verify_branch(&info, branch, seen, &mut report).await?;
+            if let Some(described) = described.as_ref().filter(|_| branch.branch.is_inbox()) {
+                report.compare_described(described, last);
+            }
+        }
+        if let Some(described) = described.filter(|described| info.branch(&described.current).is_err()) {
+            report.add(DamageKind::Missing, &described.current, Seq(1), Seq(1), "the current branch is gone");
         }
         for branch in seen.keys().filter(|branch| info.branch(branch).is_err()) {
             report.add(DamageKind::Missing, branch, Seq(1), Seq::MAX, "the branch is gone");
@@ -78,16 +89,20 @@ impl Journal {
         Ok(report)
     }
 
-    fn verify_header(&self, info: &SessionInfo, report: &mut VerifyReport) {
-        let header = self.codec().open_header(info.header.clone());
-        let detail = match &header {
-            Err(error) => error.message().to_owned(),
-            Ok(header) if !self.codec().check_genesis(header) => {
-                "the header does not fit the start of the chain".to_owned()
+    /// Checks the header; what its seal says, if it has one that fits.
+    fn verify_header(&self, info: &SessionInfo, report: &mut VerifyReport) -> Option<Described> {
+        let (kind, detail) = match self.codec().open_described(info.header.clone()) {
+            Err(error) => match error.kind() {
+                ErrorKind::KeyMissing { .. } => (DamageKind::Key, error.message().to_owned()),
+                _ => (DamageKind::Header, error.message().to_owned()),
+            },
+            Ok((header, _)) if !self.codec().check_genesis(&header) => {
+                (DamageKind::Header, "the header does not fit the start of the chain".to_owned())
             }
-            Ok(_) => return,
+            Ok((_, described)) => return described,
         };
-        report.add(DamageKind::Header, &BranchId::main(), Seq(1), Seq(1), detail);
+        report.add(kind, &BranchId::main(), Seq(1), Seq(1), detail);
+        None
     }
 
     async fn verify_branch(
@@ -96,11 +111,21 @@ impl Journal {
         branch: &BranchInfo,
         seen: &BTreeMap<BranchId, Head>,
         report: &mut VerifyReport,
-    ) -> Result<()> {
+    ) -> Result<Seq> {
         let session = &info.header.key;
         let before = self.verify_start(info, branch, report).await?;
         let seen = seen.get(&branch.branch).copied();
-        let mut walk = Walk { journal: self, session, branch: &branch.branch, before, keyed: false, seen, report };
+        let mut walk = Walk {
+            journal: self,
+            session,
+            branch: &branch.branch,
+            before,
+            keyed: false,
+            seen,
+            described: Seq::ZERO,
+            erased: None,
+            report,
+        };
         walk.compare(before.0, before.1);
         let read = ReadFrames::all(session.clone(), branch.branch.clone());
         self.store()
@@ -114,7 +139,7 @@ impl Journal {
         let now =
             if grown { self.store().open(session).await?.branch(&branch.branch)?.clone() } else { branch.clone() };
         walk.finish(&now);
-        Ok(())
+        Ok(walk.described)
     }
 
     /// Where the walk along a branch starts: behind its base, its fork point or the genesis.
@@ -147,14 +172,23 @@ impl Journal {
             }
             return Ok((base.seq, Some(base.hash)));
         }
-        let Some(parent) = &branch.parent else { return Ok((Seq::ZERO, Some(info.header.genesis))) };
+        let start = branch.parent.as_ref().map_or(Seq::ZERO, |parent| parent.seq);
         // Damage at the fork point is the parent's, and listed with it.
-        let hash = self.hash_at(info, parent).await.ok();
-        Ok((parent.seq, hash))
+        Ok((start, self.start_hash(info, branch).await.ok().flatten()))
     }
 }
 
 impl VerifyReport {
+    /// Compares the seal of the header with the last record that describes the session.
+    fn compare_described(&mut self, described: &Described, last: Seq) {
+        if described.at != last {
+            let detail =
+                format!("the header is as of record {} of the inbox, and the last change is {last}", described.at);
+            let (first, last) = (described.at.min(last).next(), described.at.max(last));
+            self.add(DamageKind::Header, &BranchId::inbox(), first, last, detail);
+        }
+    }
+
     fn add(&mut self, kind: DamageKind, branch: &BranchId, first: Seq, last: Seq, detail: impl Into<String>) {
         self.damage.push(Damage { kind, branch: branch.clone(), first, last, detail: detail.into() });
     }
@@ -186,16 +220,26 @@ impl Walk<'_> {
         self.report.frames += 1;
         self.report.records += frame.last.0 - frame.first.0 + 1;
         self.report.bytes += frame.stored_len() as u64;
-        if self.keyed && !frame.is_keyed() {
+        if self.keyed && !frame.is_protected() {
             self.report.damage.push(downgraded(self.branch, frame));
         }
-        self.keyed |= frame.is_keyed();
+        self.keyed |= frame.is_protected();
         // Behind damage the frame's own word for what it continues has to do.
         let before = Head { seq: self.before.0, hash: self.before.1.unwrap_or(frame.prev) };
         let codec = self.journal.codec();
-        let checked = codec.check_link(place, frame, before, true).and_then(|()| codec.decode(place, frame).map(drop));
-        if let Err(damage) = checked {
-            self.report.damage.push(damage);
+        match codec.check_link(place, frame, before, true).and_then(|()| codec.decode(place, frame)) {
+            Ok(batch) => {
+                let describes = |record: &Record| matches!(record, Record::SessionDescribed(_));
+                let last = batch.numbered().filter(|(_, record)| describes(record)).last();
+                self.described = last.map_or(self.described, |(seq, _)| seq);
+            }
+            // It continues what stands before it: only its content is beyond reach.
+            Err(damage) if damage.kind == DamageKind::Key && frame.has_data_key() => {
+                let (first, _, frames, key) =
+                    self.erased.take().unwrap_or((frame.first, frame.last, 0, frame.key_id().to_owned()));
+                self.erased = Some((first, frame.last, frames + 1, key));
+            }
+            Err(damage) => self.report.damage.push(damage),
         }
     }
 
@@ -208,6 +252,12 @@ impl Walk<'_> {
     }
 
     fn finish(&mut self, branch: &BranchInfo) {
+        if let Some((first, last, frames, key)) = self.erased.take() {
+            let detail = format!(
+                "{frames} batches are sealed with the data key `{key}`, which is gone; their order and completeness hold"
+            );
+            self.report.add(DamageKind::Key, self.branch, first, last, detail);
+        }
         let (seq, hash) = self.before;
         let opened_at = self.report.heads.get(self.branch).map_or(Seq::ZERO, |head| head.seq);
         if seq < branch.head.seq.min(opened_at) {

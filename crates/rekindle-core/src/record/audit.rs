@@ -99,7 +99,7 @@ pub struct BudgetRaised {
     pub extra: Extra,
 }
 
-/// Title, tags, labels or metadata of the session changed. What is absent stays as it was.
+/// Title, tags, labels, metadata or the current branch of the session changed. What is absent stays as it was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionDescribed {
     /// The title now.
@@ -114,6 +114,9 @@ pub struct SessionDescribed {
     /// The metadata now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, Json>>,
+    /// The current branch now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<BranchId>,
     /// Fields this version does not know.
     #[serde(flatten)]
     pub extra: Extra,

@@ -217,6 +217,7 @@ fn examples() -> Vec<Record> {
             tags: Some(vec!["a".into()]),
             labels: Some([("team".to_owned(), "x".to_owned())].into()),
             metadata: Some([("n".to_owned(), json("[1]"))].into()),
+            current: None,
             extra: extra(),
         }
         .into(),
@@ -230,6 +231,7 @@ fn examples() -> Vec<Record> {
             extra: extra(),
         }
         .into(),
+        SessionDescribed { current: Some(id("fork")), ..SessionDescribed::default() }.into(),
     ]
 }
 
