@@ -349,7 +349,10 @@ fn bound(header: &SessionHeader, described: &Described) -> Vec<u8> {
     part(Some(&metadata.len().to_string()));
     for (name, value) in metadata {
         part(Some(name));
-        part(Some(value.as_str()));
+        // Some stores keep everything on one line.
+        let mut value = value.as_str().as_bytes().to_vec();
+        crate::json::put_on_one_line(&mut value);
+        part(Some(&String::from_utf8_lossy(&value)));
     }
     out
 }

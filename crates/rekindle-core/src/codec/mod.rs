@@ -344,6 +344,10 @@ impl Codec {
                 let message = format!("the session is protected by the key `{key}`, which was not given");
                 refused(key, message)
             }
+            // Of a session from before headers were sealed, its beginning tells whether a key is needed.
+            HeaderKey::None if matches!(self.root(header), Root::Unknown) => {
+                refused(String::new(), "the session is signed or encrypted with a key that was not given".to_owned())
+            }
             HeaderKey::Main(_) | HeaderKey::None => Standing::Open,
         }
     }

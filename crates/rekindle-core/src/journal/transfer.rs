@@ -451,6 +451,8 @@ struct Import<'a> {
     pending_bytes: usize,
     status: Option<Status>,
     same_hashes: bool,
+    /// The session is new here.
+    is_new: bool,
 }
 
 impl<'a> Import<'a> {
@@ -504,6 +506,7 @@ impl<'a> Import<'a> {
             pending_bytes: 0,
             status: None,
             same_hashes,
+            is_new: false,
         })
     }
 
@@ -632,7 +635,10 @@ impl<'a> Import<'a> {
         let header = self.sealed_header()?;
         let new = NewSession { header, created_at: Some(self.source.created_at), base };
         match self.journal.store().create(&new).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.is_new = true;
+                Ok(())
+            }
             Err(error) if *error.kind() == ErrorKind::AlreadyExists => {
                 let existing = self.journal.store().open(&self.header.key).await?;
                 match existing.header.genesis == self.header.genesis {
@@ -753,8 +759,13 @@ impl<'a> Import<'a> {
             return Ok(());
         }
         let owner = OwnerId::generate(self.journal.ids(), self.journal.clock().now());
-        let lease = self.journal.store().acquire(&self.header.key, current, &owner, Duration::from_secs(10)).await?;
-        self.journal.store().release(&lease).await.map(drop)
+        let acquired = self.journal.store().acquire(&self.header.key, current, &owner, Duration::from_secs(10)).await;
+        match acquired {
+            Ok(lease) => self.journal.store().release(&lease).await.map(drop),
+            // It is the index of the store that would say so; the seal of the header does already.
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn finish(mut self, frames: u64) -> Result<Transferred> {
@@ -770,7 +781,9 @@ impl<'a> Import<'a> {
                 return Err(Error::corrupt(format!("branch `{}` is incomplete in the file", source.branch)));
             }
         }
-        self.restore_current().await?;
+        if self.is_new {
+            self.restore_current().await?;
+        }
         self.journal.codec().learn(self.header.key.clone(), self.standing.clone());
         self.record_acceptance().await?;
         Ok(Transferred { session: self.header.key, frames, same_hashes: self.same_hashes })

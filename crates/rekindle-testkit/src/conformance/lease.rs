@@ -100,7 +100,7 @@ pub async fn a_lease_covers_the_session_unless_told_otherwise(harness: &Harness)
     let action = LeaseAction::Acquire { owner: owner("two"), ttl: TTL, whole_session: false };
     let request = LeaseRequest { session: key("a"), branch: fork.branch.clone(), action };
     let side = journal.store().lease(&request).await.unwrap();
-    assert_eq!(journal.open(&key("a")).await.unwrap().current, fork.branch);
+    assert_eq!(journal.store().open(&key("a")).await.unwrap().current, fork.branch);
     for (mut history, lease) in [(history, main), (fork, side)] {
         history.fence = Some(lease.info.epoch);
         history.append_steps(1).await.unwrap();

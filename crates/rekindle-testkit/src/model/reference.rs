@@ -204,10 +204,8 @@ impl Model {
         for branch in copy.branches.values_mut() {
             (branch.lease, branch.epoch) = (None, self.now.0);
         }
-        // Another branch than the first becomes the current one by being leased.
-        if copy.current != MAIN {
-            copy.branches.get_mut(&copy.current).unwrap().epoch += 1;
-        }
+        // Nobody chose another branch; that one was leased is known to the index alone.
+        copy.current = MAIN.to_owned();
         self.sessions.insert(to.to_owned(), copy);
         Some(Ok(()))
     }

@@ -10,8 +10,9 @@ use rekindle_core::record::{
     RunStarted, StaleAccepted,
 };
 use rekindle_core::{
-    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest, OwnerId,
-    Position, Record, Restored, Result, RunId, Seq, SessionKey, State, Status, StoreExt as _, Target,
+    BranchId, BranchInfo, CheckpointId, DamageKind, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest,
+    OwnerId, Position, Record, Restored, Result, RunId, Seq, SessionInfo, SessionKey, State, Status, StoreExt as _,
+    Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -92,6 +93,7 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
         Some(looked) => looked.restored.info.clone(),
         None => engine.journal().open(session).await?,
     };
+    refuse_forged_header(&info)?;
     let wanted = match &resume.checkpoint {
         Some(id) => Some(resumable(opening, id).await?),
         None => None,
@@ -123,6 +125,17 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     // The branch may have gone on while somebody else's lease was waited for.
     let went_on = exact && !forks && claim.lease.head.seq != start.seq;
     if forks || went_on { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
+}
+
+/// A header that does not fit its session decides nothing: not which agent runs, nor on which branch.
+fn refuse_forged_header(info: &SessionInfo) -> Result<()> {
+    match info.damage.iter().find(|damage| damage.kind == DamageKind::Header) {
+        Some(damage) => {
+            let session = &info.header.key;
+            Err(damage.to_error(session).hint(format!("list all damage with `rekindle verify {}`", session.id)))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Where a checkpoint is, if a run may be resumed from it.
@@ -231,8 +244,15 @@ async fn open_under(opening: &Opening<'_>, mut claim: Claim) -> Result<Opened> {
             (restored, claim, substituted, None)
         }
     };
-    let prepared = prepare_claimed(opening, &restored, &claim, unread.as_deref()).await;
-    let (case, mut records, started, ledger) = match prepared {
+    let prepared = async {
+        let prepared = prepare_claimed(opening, &restored, &claim, unread.as_deref()).await?;
+        // On record before the first record of the run: who looks at the session finds the run.
+        if claim.lease.branch != restored.info.current {
+            opening.engine.journal().choose_branch(opening.session, &claim.lease.branch).await?;
+        }
+        Ok(prepared)
+    };
+    let (case, mut records, started, ledger) = match prepared.await {
         Ok(prepared) => prepared,
         Err(error) => {
             release(opening.engine, &claim.lease).await;

@@ -182,11 +182,13 @@ async fn check_unasked(engine: &Engine, session: &SessionKey) -> Result<()> {
     }
 }
 
-/// Makes a branch the one a resume goes on with: the one that was leased last.
+/// Makes a branch the one a resume goes on with, unless somebody runs the session.
 async fn switch(engine: &Engine, session: &SessionKey, branch: &BranchId) -> Result<()> {
     let store = engine.journal().store();
     let lease = store.acquire(session, branch, &engine.new_owner()?, engine.lease()).await?;
-    store.release(&lease).await.map(drop)
+    let chosen = engine.journal().choose_branch(session, branch).await;
+    store.release(&lease).await?;
+    chosen.map(drop)
 }
 
 /// The changes that set memory. What a strand of a graph wrote counts less than what is set now.

@@ -262,8 +262,13 @@ impl<'a> Copying<'a> {
             return Ok(());
         }
         let owner = OwnerId::generate(self.to.ids(), self.to.clock().now());
-        let lease = self.to.store().acquire(&self.header.key, current, &owner, Duration::from_millis(1)).await?;
-        self.to.store().release(&lease).await.map(drop)
+        let acquired = self.to.store().acquire(&self.header.key, current, &owner, Duration::from_millis(1)).await;
+        match acquired {
+            Ok(lease) => self.to.store().release(&lease).await.map(drop),
+            // It is the index of the store that would say so; the seal of the header does already.
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Compares what has arrived with what was to be copied.

@@ -152,7 +152,7 @@ async fn exported(engine: &Engine, session: &SessionKey) -> Result<Bytes> {
     let failed = |error| Error::new(ErrorKind::PersistFailed, "the export cannot be compressed").because(error);
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), LEVEL).map_err(failed)?;
     let journal = engine.journal();
-    let sealed = journal.codec().encrypts() || journal.store().open(session).await?.header.sealed.is_some();
+    let sealed = journal.codec().encrypts() || journal.store().open(session).await?.header.is_encrypted();
     match sealed {
         true => journal.export_stored(session, &mut encoder).await?,
         false => journal.export(session, &mut encoder).await?,
