@@ -451,8 +451,6 @@ struct Import<'a> {
     pending_bytes: usize,
     status: Option<Status>,
     same_hashes: bool,
-    /// The session is new here.
-    is_new: bool,
 }
 
 impl<'a> Import<'a> {
@@ -506,7 +504,6 @@ impl<'a> Import<'a> {
             pending_bytes: 0,
             status: None,
             same_hashes,
-            is_new: false,
         })
     }
 
@@ -635,10 +632,7 @@ impl<'a> Import<'a> {
         let header = self.sealed_header()?;
         let new = NewSession { header, created_at: Some(self.source.created_at), base };
         match self.journal.store().create(&new).await {
-            Ok(_) => {
-                self.is_new = true;
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             Err(error) if *error.kind() == ErrorKind::AlreadyExists => {
                 let existing = self.journal.store().open(&self.header.key).await?;
                 match existing.header.genesis == self.header.genesis {
@@ -781,9 +775,7 @@ impl<'a> Import<'a> {
                 return Err(Error::corrupt(format!("branch `{}` is incomplete in the file", source.branch)));
             }
         }
-        if self.is_new {
-            self.restore_current().await?;
-        }
+        self.restore_current().await?;
         self.journal.codec().learn(self.header.key.clone(), self.standing.clone());
         self.record_acceptance().await?;
         Ok(Transferred { session: self.header.key, frames, same_hashes: self.same_hashes })

@@ -73,11 +73,14 @@ impl Journal {
         let described = self.verify_header(&info, &mut report);
         for branch in &info.branches {
             let last = self.verify_branch(&info, branch, seen, &mut report).await?;
-            if let Some(described) = described.as_ref().filter(|_| branch.branch.is_inbox()) {
+            // Of a session that nothing protects, the copy may have begun and the inbox not arrived.
+            let arrived = |described: &&Described| info.header.is_protected() || described.at <= branch.head.seq;
+            if let Some(described) = described.as_ref().filter(|_| branch.branch.is_inbox()).filter(arrived) {
                 report.compare_described(described, last);
             }
         }
-        if let Some(described) = described.filter(|described| info.branch(&described.current).is_err()) {
+        let is_gone = |described: &Described| info.branch(&described.current).is_err() && info.header.is_protected();
+        if let Some(described) = described.filter(is_gone) {
             report.add(DamageKind::Missing, &described.current, Seq(1), Seq(1), "the current branch is gone");
         }
         for branch in seen.keys().filter(|branch| info.branch(branch).is_err()) {

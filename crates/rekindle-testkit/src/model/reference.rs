@@ -190,12 +190,29 @@ impl Model {
         Ok(())
     }
 
+    /// Nobody chose another branch than the first, so an import leases that for a moment, unless somebody
+    /// runs the session.
+    fn lead_with_main(&mut self, name: &str) {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        if session.current == MAIN || session.branches.values().any(|branch| branch.live(now).is_some()) {
+            return;
+        }
+        session.current = MAIN.to_owned();
+        if let Some(main) = session.branches.get_mut(MAIN) {
+            (main.lease, main.epoch) = (None, main.epoch + 1);
+        }
+    }
+
     /// What importing an export of `from` under the name `to` leads to; nothing where that
     /// depends on how far the two have gone apart.
     pub(super) fn transfer(&mut self, from: &str, to: &str) -> Option<Outcome> {
         let Some(source) = self.sessions.get(from).cloned() else { return Some(Err("NotFound")) };
         match self.sessions.get(to) {
-            Some(_) if from == to => return Some(Ok(())),
+            Some(_) if from == to => {
+                self.lead_with_main(to);
+                return Some(Ok(()));
+            }
             Some(existing) if existing.origin != source.origin => return Some(Err("AlreadyExists")),
             Some(_) => return None,
             None => {}

@@ -109,10 +109,10 @@ async fn an_older_copy_is_brought_up_to_date() {
     lead(&from, &key, "empty").await;
     let dry = CopyOptions { dry_run: true, ..CopyOptions::default() };
     let planned = operations::copy(&from, &to, &key, &dry, &|_| ()).await.unwrap();
-    assert_eq!((planned.outcome, planned.records, planned.frames), (CopyOutcome::Updated, 4, 0));
+    assert_eq!((planned.outcome, planned.records, planned.frames), (CopyOutcome::Updated, 5, 0));
     assert_eq!(whole(&to, &key).await, before);
     let updated = copy(&from, &to, &key).await.unwrap();
-    assert_eq!((updated.outcome, updated.records, updated.frames), (CopyOutcome::Updated, 4, 3));
+    assert_eq!((updated.outcome, updated.records, updated.frames), (CopyOutcome::Updated, 5, 4));
     assert_eq!(whole(&to, &key).await, whole(&from, &key).await);
 
     // What was pruned here since does not matter there, as long as it ends behind that.
