@@ -21,6 +21,7 @@ mod rows;
 mod schema;
 mod settings;
 mod tls;
+mod values;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
     NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -322,6 +324,10 @@ impl Store for PostgresStore {
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
         Some(self)
     }
 }

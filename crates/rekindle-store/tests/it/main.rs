@@ -14,3 +14,4 @@ mod killed;
 mod model;
 mod skewed;
 mod urls;
+mod values;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rekindle_core::codec::{Codec, Frame, Place, Stamp};
 use rekindle_core::record::{RegisterSet, SessionDescribed};
+use rekindle_core::values::{Change, Changed, ValueKey, ValueKind};
 use rekindle_core::{
     Append, Base, BranchId, Clock, DamageKind, Epoch, Error, ErrorKind, Fork, Hash, Head, Json, LeaseAction,
     LeaseRequest, Marks, Namespace, NewSession, OwnerId, Position, ReadFrames, RegisterKey, Removal, Removed, Seq,
@@ -196,16 +197,17 @@ fn a_newer_schema_is_refused() {
     place.raw().pragma_update(None, "user_version", 99).unwrap();
     for read_only in [false, true] {
         let error = open_error(&place.path(), place.options().with_read_only(read_only));
-        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 3 });
+        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 4 });
     }
 }
 
 #[tokio::test]
 async fn a_database_of_an_earlier_version_is_brought_up_to_date() {
+    const NOT_IN_3: &str = "DROP TABLE small_values; PRAGMA user_version = 3;";
     const NOT_IN_2: &str = "ALTER TABLE branches DROP COLUMN lease_boot; ALTER TABLE branches DROP COLUMN lease_until;
         ALTER TABLE branches DROP COLUMN last_wait; PRAGMA user_version = 2;";
     const NOT_IN_1: &str = "DROP TABLE jobs; DROP TABLE workers; DROP TABLE news; PRAGMA user_version = 1;";
-    for undone in [NOT_IN_2.to_owned(), format!("{NOT_IN_2}{NOT_IN_1}")] {
+    for undone in [NOT_IN_3.to_owned(), format!("{NOT_IN_3}{NOT_IN_2}"), format!("{NOT_IN_3}{NOT_IN_2}{NOT_IN_1}")] {
         let place = Site::new();
         let store = place.open();
         store.create(&new_session("a")).await.unwrap();
@@ -223,6 +225,10 @@ async fn a_database_of_an_earlier_version_is_brought_up_to_date() {
         store.renew(&lease, ttl).await.unwrap();
         let info = store.open(&key("a")).await.unwrap();
         assert_eq!(info.live_lease().map(|(branch, _)| branch.last_wait), Some(Seq::ZERO));
+        let value = ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "a").unwrap();
+        let values = store.values().unwrap();
+        assert_eq!(values.change(&Change::set(value.clone(), "1").if_is(None)).await.unwrap(), Changed::Done);
+        assert_eq!(values.get(&value).await.unwrap().as_deref(), Some(&b"1"[..]));
     }
 }
 
@@ -260,7 +266,7 @@ fn an_empty_file_becomes_a_database() {
     drop(place.open());
     let raw = place.raw();
     let pragma = |name: &str| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 3));
+    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 4));
     assert_eq!(pragma("application_id"), i64::from(u32::from_be_bytes(*b"RKJL")));
 }
 
