@@ -306,6 +306,7 @@ impl Store for PostgresStore {
     }
 
     async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        request.check()?;
         let context = |error: Error| error.during("lease").on(&request.session);
         self.0.writable().map_err(context)?;
         run!(self, scope => lease::lease(&scope, request)).map_err(context)

@@ -462,6 +462,39 @@ fn the_first_opening_may_happen_many_times_at_once() {
     }
 }
 
+#[tokio::test]
+async fn a_lease_without_end_counts_as_expired() {
+    let place = Site::new();
+    // By the wall clock alone, and by the clock since the machine was started.
+    for (options, columns) in [
+        (place.options(), "lease_expires = 9223372036854775807"),
+        (place.options(), "lease_expires = 86400000000 + 1000001"),
+        (StoreOptions::new(), "lease_expires = 9223372036854775807, lease_until = lease_until + 86400000000"),
+        (StoreOptions::new(), "lease_expires = 9223372036854775807, lease_boot = NULL, lease_until = NULL"),
+    ] {
+        let place = Site::new();
+        let store = SqliteStore::open(place.path(), options).unwrap();
+        let (session, main) = (key("a"), BranchId::main());
+        store.create(&new_session("a")).await.unwrap();
+        let owner = |name: &str| OwnerId::new(name).unwrap();
+        let ttl = Duration::from_secs(60);
+        let lease = store.acquire(&session, &main, &owner("one"), ttl).await.unwrap();
+        let sql = format!("UPDATE branches SET status = 'running', {columns} WHERE name = 'main'");
+        place.raw().execute_batch(&sql).unwrap();
+        let mut append = appending(&session, genesis(), "one");
+        append.fence = Some(lease.info.epoch);
+        let refused = store.append(&append).await.unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Fenced { .. }), "{columns}: {refused:?}");
+        assert!(matches!(store.renew(&lease, ttl).await.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{columns}");
+        let interrupted = SessionQuery::new(Namespace::default()).with_status(Status::Interrupted);
+        assert_eq!(store.list(&interrupted).await.unwrap().sessions.len(), 1, "{columns}");
+        append.fence = None;
+        store.append(&append).await.unwrap();
+        let taken = store.acquire(&session, &main, &owner("two"), ttl).await.unwrap();
+        assert_eq!(taken.info.epoch, Epoch(lease.info.epoch.0 + 1), "{columns}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_fence_by_the_clock_of_the_store() {
     let place = Site::new();
