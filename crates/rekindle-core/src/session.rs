@@ -213,6 +213,8 @@ pub enum DamageKind {
     Elsewhere,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
+    /// The index does not fit the frame.
+    Index,
 }
 
 impl Damage {

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 pub use append::{Append, Appended, Condition, Decided, Holds, already_running, fenced};
 pub use branches::{Base, Fork, NewSession, Removal, Removed};
 pub use lease::{Lease, LeaseAction, LeaseRequest, MAX_LEASE};
-pub use read::{FramePage, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
+pub use read::{FramePage, Indexed, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
 
 use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;

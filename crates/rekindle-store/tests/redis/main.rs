@@ -9,6 +9,7 @@ mod encrypted;
 mod faults;
 mod fixtures;
 mod killed;
+mod marks;
 mod proxy;
 mod refusals;
 mod replicas;

@@ -347,7 +347,7 @@ async fn a_damaged_frame_is_named_and_its_neighbours_stay_readable() {
     raw.execute("UPDATE frames SET body = x'' WHERE last = ?1", [3]).unwrap();
     raw.execute("UPDATE frames SET body = (SELECT body FROM frames WHERE last = 6) WHERE last = ?1", [5]).unwrap();
     let read = read_main(&store, &key("a")).await;
-    for (index, kind) in [(1, DamageKind::Checksum), (2, DamageKind::Format), (4, DamageKind::Format)] {
+    for (index, kind) in [(1, DamageKind::Checksum), (2, DamageKind::Format), (4, DamageKind::Index)] {
         let Slot::Damaged(damage) = &read[index] else { panic!("frame {index} is damaged: {:?}", read[index]) };
         let seq = Seq(index as u64 + 1);
         assert_eq!((damage.kind, damage.first, damage.last, &damage.branch), (kind, seq, seq, &BranchId::main()));
