@@ -76,7 +76,7 @@ async fn get(store: &Arc<dyn Store>, key: &ValueKey) -> Option<Bytes> {
     values(store).get(key).await.unwrap()
 }
 
-/// A change that was acknowledged is there for whoever opens the store next.
+/// An acknowledged change is there when the store is opened again.
 pub async fn values_survive_reopening(harness: &Harness) {
     let store = harness.store().await;
     let binary = Bytes::from_iter(0..=u8::MAX);
@@ -175,7 +175,7 @@ pub async fn a_change_can_be_repeated(harness: &Harness) {
     }
 }
 
-/// Namespaces, kinds and keys do not mix, whatever text they are.
+/// Namespaces, kinds and keys do not mix, for any legal text.
 pub async fn names_do_not_mix(harness: &Harness) {
     let store = harness.store().await;
     let long = "x".repeat(MAX_VALUE_KEY_BYTES);

@@ -134,7 +134,7 @@ impl Journal {
             let listed = Listed::of(&page.slots);
             page.slots.into_iter().for_each(|slot| walk.slot(slot));
             self.verify_marks(&read, &listed, walk.report).await?;
-            // Whatever a store answers, every page leads further.
+            // A page that leads no further ends the walk, so that no store can make it endless.
             if !page.more || last < read.from {
                 break;
             }
@@ -148,8 +148,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Compares frames with what a search by their marks finds: a frame that is not found that way is
-    /// as good as lost to whoever looks for checkpoints or waits.
+    /// Compares frames with the result of a search by their marks. A frame that is not found that way
+    /// is lost to every search for checkpoints or waits.
     async fn verify_marks(&self, read: &ReadFrames, listed: &Listed, report: &mut VerifyReport) -> Result<()> {
         let Some((from, through)) = listed.span else { return Ok(()) };
         for mark in Marks::EACH {
@@ -173,7 +173,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a frame is there; it may have been pruned since it was read.
+    /// Returns whether a frame is still there; it may have been pruned since it was read.
     async fn still_stands(&self, read: &ReadFrames, first: Seq, last: Seq) -> Result<bool> {
         let page = self.store().read(&read.clone().with_range(first, last).with_limit(1)).await?;
         Ok(page.slots.first().is_some_and(|slot| slot.span() == (first, last)))

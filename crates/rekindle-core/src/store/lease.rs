@@ -10,7 +10,7 @@ use crate::session::{LeaseInfo, SessionInfo};
 use crate::time::Timestamp;
 
 /// The longest time of a lease. One that ends later than this from now was not given by these rules:
-/// it counts as expired, so that no altered row keeps everybody out for ever.
+/// it counts as expired, so that an altered row cannot lock a session for ever.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An error if a lease is asked for longer than [`MAX_LEASE`].

@@ -131,7 +131,7 @@ pub enum Slot {
     Damaged(Damage),
 }
 
-/// What an index says of a frame.
+/// The entry of a frame in the index of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexed {
     /// Its first record.

@@ -105,7 +105,7 @@ pub struct ValuePage {
 }
 
 impl ValuePage {
-    /// Whether a page of `limit` values has room for another one. If not, there is more.
+    /// Returns whether a page of `limit` values has room for another one, and sets `more` if not.
     pub fn has_room(&mut self, limit: usize) -> bool {
         let bytes = || self.values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
         self.more = self.values.len() >= limit || bytes() >= PAGE_BYTES;

@@ -30,7 +30,7 @@ const SUFFIX: &str = ".json";
 #[derive(Debug, Default)]
 pub(super) struct Folders(Mutex<HashSet<PathBuf>>);
 
-/// What the file of a value holds.
+/// The content of a value's file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     namespace: String,
@@ -122,7 +122,7 @@ impl Core {
         let _lock = self.lock_values(&folder)?;
         let current = self.find_value(key)?;
         match change.decide(current.as_deref()) {
-            // Whoever wrote it may have died before it was durable.
+            // The process that wrote it may have died before it was durable.
             Decision::Keep => layout.sync_dir(&folder)?,
             Decision::Refuse => return Ok(Changed::Differs(current)),
             Decision::Write => self.write_value(key, change.value.as_deref())?,

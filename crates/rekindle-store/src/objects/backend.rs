@@ -26,7 +26,7 @@ pub enum Put {
     Exists,
 }
 
-/// What tells one version of an object from every other.
+/// Identifies one version of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
     /// Its entity tag.

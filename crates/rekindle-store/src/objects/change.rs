@@ -27,7 +27,7 @@ impl Entry {
         Self { first: frame.first, last: frame.last, marks: frame.marks, hash: frame.hash, offset, len }
     }
 
-    /// Whether it says of a frame what the frame says of itself.
+    /// Returns whether the entry agrees with the frame itself.
     pub(super) fn fits(&self, frame: &Frame) -> bool {
         (self.first, self.last, self.marks, self.hash) == (frame.first, frame.last, frame.marks, frame.hash)
     }

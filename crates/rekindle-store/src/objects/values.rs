@@ -4,8 +4,8 @@
 //! values/<namespace>/<kind>/<key>
 //! ```
 //!
-//! A value that was deleted leaves an object that says so: removing it could take along what somebody
-//! writes at that moment.
+//! A deleted value leaves an object that says so: an unconditional delete could remove a value that
+//! another process writes at that moment.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -29,7 +29,7 @@ const REMEMBERED: usize = 16;
 /// How many values are read at once.
 const AT_ONCE: usize = 16;
 
-/// What stands before the bytes of a value.
+/// The header before the bytes of a value.
 #[derive(Serialize, Deserialize)]
 struct Header {
     namespace: String,

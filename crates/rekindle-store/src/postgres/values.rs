@@ -62,7 +62,7 @@ async fn carry_out(scope: &Scope<'_>, change: &Change) -> Outcome<Changed> {
     Err(error.into())
 }
 
-/// Whether the change found what it expects, and was carried out.
+/// Carries the change out if the value is as expected; returns whether it was.
 async fn wrote(scope: &Scope<'_>, change: &Change) -> Outcome<bool> {
     let table = format!("{}.small_values", scope.schema);
     let named = "namespace = $1 AND kind = $2 AND key = $3";
@@ -99,7 +99,7 @@ async fn wrote(scope: &Scope<'_>, change: &Change) -> Outcome<bool> {
 }
 
 async fn list(scope: &Scope<'_>, query: &ValueQuery) -> Outcome<ValuePage> {
-    // Every key comes behind the empty text. What would make the page too large comes without its value.
+    // Every key comes behind the empty text. Values that would make the page too large are left out.
     let sql = format!(
         "SELECT key, CASE WHEN before < $5 THEN value END FROM (
              SELECT key, value, sum(octet_length(key) + octet_length(value)) OVER (ORDER BY key)

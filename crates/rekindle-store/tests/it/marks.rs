@@ -161,7 +161,6 @@ async fn a_branch_that_every_session_has_is_missed() {
     }
 }
 
-/// What a page holds that was read by a mark.
 #[tokio::test]
 async fn a_frame_found_by_marks_it_does_not_have_is_damage() {
     let directory = tempfile::tempdir().unwrap();

@@ -62,7 +62,7 @@ async fn a_pin_whose_marks_were_taken_away_still_counts() {
     let error = journal.prune(&session(), &Policy::new([Rule::LastN(1)])).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert_eq!(damage(&journal).await, [(DamageKind::Index, BranchId::inbox(), Seq(1))]);
-    // What is not a wait is not taken for one.
+    // A filtered read does not return a frame that lacks the mark.
     alter(&shared, "UPDATE {s}.frames SET marks = 4 WHERE last = 4");
     let read = ReadFrames::all(session(), BranchId::main()).with_marks(Marks::WAIT);
     let page = journal.store().read(&read).await.unwrap();
