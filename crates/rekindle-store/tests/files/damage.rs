@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rekindle_core::values::{Change, Changed, ValueKey, ValueKind, ValueQuery};
 use rekindle_core::{
-    Append, BranchId, DamageKind, ErrorKind, Head, LeaseAction, LeaseRequest, NewSession, OwnerId, ReadFrames, Seq,
-    SessionInfo, Slot, Store, StoreExt,
+    Append, BranchId, DamageKind, ErrorKind, Head, LeaseAction, LeaseRequest, Namespace, NewSession, OwnerId,
+    ReadFrames, Seq, SessionInfo, Slot, Store, StoreExt,
 };
 use rekindle_store::files::disk::Disk as _;
 use rekindle_store::{FileStore, StoreOptions};
@@ -335,4 +336,46 @@ fn copy(from: &Path, to: &Path) {
             false => fs::copy(entry.path(), to).map(drop).unwrap(),
         }
     }
+}
+
+#[tokio::test]
+async fn an_altered_value_is_never_taken_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |options| FileStore::open(directory.path(), options).unwrap();
+    let name = |key: &str| ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, key).unwrap();
+    let store = open(StoreOptions::new());
+    let values = store.values().unwrap();
+    for key in ["one", "two"] {
+        let changed = values.change(&Change::set(name(key), format!("the value of {key}"))).await.unwrap();
+        assert_eq!(changed, Changed::Done);
+    }
+    let folder = directory.path().join("values/default/data-key");
+    let (one, two) = (folder.join("one.json"), folder.join("two.json"));
+    let intact = fs::read(&one).unwrap();
+    let listed = ValueQuery::new(Namespace::default(), ValueKind::DATA_KEY);
+    let check = async |what: &str| {
+        for error in [values.get(&name("one")).await.unwrap_err(), values.list(&listed).await.unwrap_err()] {
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
+            assert!(error.message().contains("one.json"), "{what}: {error:?}");
+        }
+        // Nothing is decided on what cannot be read.
+        let change = Change::set(name("one"), "new").if_is(None);
+        assert_eq!(*values.change(&change).await.unwrap_err().kind(), ErrorKind::Corrupt, "{what}");
+        assert!(values.get(&name("two")).await.unwrap().is_some(), "{what}");
+    };
+    for at in 0..intact.len() - 1 {
+        let mut altered = intact.clone();
+        altered[at] ^= 0x10;
+        fs::write(&one, altered).unwrap();
+        check(&format!("byte {at}")).await;
+        fs::write(&one, &intact[..at]).unwrap();
+        check(&format!("cut at {at}")).await;
+    }
+    fs::copy(&two, &one).unwrap();
+    check("the file of another").await;
+    fs::write(&one, &intact).unwrap();
+    let reader = open(StoreOptions::new().with_read_only(true));
+    let values = reader.values().unwrap();
+    assert_eq!(values.get(&name("one")).await.unwrap().as_deref(), Some(&b"the value of one"[..]));
+    assert!(values.change(&Change::delete(name("one"))).await.is_err());
 }
