@@ -692,8 +692,11 @@ impl Codec {
             let data = self.data_key(place.session, &frame.key).filter(|_| frame.has_data_key());
             let main = || ring.filter(|_| !frame.has_data_key()).and_then(|ring| ring.get(&frame.key));
             let Some(keys) = data.as_ref().map(|data| &data.keys).or_else(main) else {
-                let whose = if frame.has_data_key() { "data key" } else { "key" };
-                let detail = format!("is encrypted with the {whose} `{}`, which was not given", frame.key);
+                let refused = self.keychain.get(place.session).filter(|_| frame.has_data_key());
+                let detail = match refused {
+                    Some(Standing::Refused { message, .. }) => message,
+                    _ => format!("is encrypted with the key `{}`, which was not given", frame.key),
+                };
                 return Err(FrameError::new(DamageKind::Key, detail));
             };
             payload = Cow::Owned(unseal(keys, place, frame, &payload)?);

@@ -296,11 +296,15 @@ async fn wrong_and_missing_keys_are_told_apart() {
         for stored in victim.frames() {
             assert!(!String::from_utf8_lossy(&stored).contains("message"), "{kind:?}");
         }
-        let missing = victim.journal(Codec::new()).load(&session(), None).await.unwrap_err();
-        assert_eq!(*missing.kind(), ErrorKind::KeyMissing { key: "first".into() }, "{kind:?}: {missing:?}");
-        let wrong = victim.journal(Codec::new().with_encryption(ring("first", 2)));
-        let error = wrong.load(&session(), None).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{kind:?}: {error:?}");
+        for (codec, key, told) in [
+            (Codec::new(), "d1", "no encryption key was given"),
+            (Codec::new().with_encryption(ring("other", 1)), "first", "the key `first`, which was not given"),
+            (Codec::new().with_encryption(ring("first", 2)), "d1", "does not open under the key `first`"),
+        ] {
+            let missing = victim.journal(codec).load(&session(), None).await.unwrap_err();
+            assert_eq!(*missing.kind(), ErrorKind::KeyMissing { key: key.into() }, "{kind:?}: {missing:?}");
+            assert!(missing.message().contains(told), "{kind:?}: {missing:?}");
+        }
         let rotated = KeyRing::new("second", [2; 32]).unwrap().with_old("first", [1; 32]).unwrap();
         let journal = victim.journal(Codec::new().with_encryption(rotated));
         let mut history = History { journal: journal.clone(), ..history };
@@ -328,11 +332,11 @@ async fn damaged_history_is_not_exported() {
 async fn nothing_is_pruned_while_a_pin_cannot_be_read() {
     let first = || KeyRing::new("first", [1; 32]).unwrap();
     for kind in [Kind::Files, Kind::Sqlite] {
-        let (victim, _) = Victim::new(kind, Codec::new().with_encryption(first())).await;
+        let (victim, _) = Victim::new(kind, Codec::new().with_signing(first())).await;
         let both = KeyRing::new("second", [2; 32]).unwrap().with_old("first", [1; 32]).unwrap();
         let pin = CheckpointMarked::pinned(CheckpointId::new("c3").unwrap(), true);
-        victim.journal(Codec::new().with_encryption(both)).send(&session(), &[pin.into()]).await.unwrap();
-        let journal = victim.journal(Codec::new().with_encryption(first()));
+        victim.journal(Codec::new().with_signing(both)).send(&session(), &[pin.into()]).await.unwrap();
+        let journal = victim.journal(Codec::new().with_signing(first()));
         let error = journal.prune(&session(), &Policy::default()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::KeyMissing { key: "second".into() }, "{kind:?}: {error:?}");
         assert_eq!(journal.checkpoints(&session(), None, None, 100).await.unwrap().len(), 10, "{kind:?}");
