@@ -37,6 +37,8 @@ impl RedisStore {
         let done = value::number(answer.next().unwrap_or(Value::Nil))?;
         match done {
             1 => Ok(Changed::Done),
+            // Written by an earlier call, perhaps over another connection: its replicas are waited for now.
+            2 => self.link.confirm_all().await.map(|()| Changed::Done),
             _ => Ok(Changed::Differs(answer.next().map(value::bytes).transpose()?)),
         }
     }
