@@ -210,6 +210,8 @@ pub enum DamageKind {
     Header,
     /// They lie elsewhere, and the store was opened without that place.
     Elsewhere,
+    /// The index does not fit the records or frames it is about.
+    Index,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
 }
