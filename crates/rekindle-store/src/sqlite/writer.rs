@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use rekindle_core::{Clock, Error, Moment, Result, SessionKey};
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tokio::sync::{mpsc, oneshot};
 
 use super::append::BranchCache;
 use super::failure::{Failure, Outcome, database_error, is_busy};
 use super::schema::{Settings, patiently};
+use super::watch::Watch;
 
 /// The most work one transaction takes in.
 const GROUP_JOBS: usize = 512;
@@ -182,13 +184,15 @@ type Arriving<'a> = &'a mut dyn FnMut() -> Option<Box<dyn Job>>;
 pub(super) struct Writer {
     scope: Scope,
     settings: Settings,
+    watch: Watch,
 }
 
 impl Writer {
     /// A writer over a connection that was opened for it.
     pub(super) fn new(connection: Connection, path: PathBuf, clock: Arc<dyn Clock>, settings: Settings) -> Self {
+        let watch = Watch::new(&path);
         let scope = Scope { connection, clock, path, branches: BranchCache::default(), next_frame: None };
-        Self { scope, settings }
+        Self { scope, settings, watch }
     }
 
     /// Works until all senders are gone and everything they sent is done.
@@ -200,13 +204,24 @@ impl Writer {
             let next = if removals.is_empty() { jobs.blocking_recv() } else { jobs.try_recv().ok() };
             match next {
                 Some(first) => removals.extend(self.commit(vec![first], &mut || jobs.try_recv().ok())),
-                None if removals.is_empty() => return,
+                None if removals.is_empty() => break,
                 None => {}
             }
             if !removals.is_empty() && self.give_space_back() {
                 removals.drain(..).for_each(Job::finish);
             }
         }
+        // Sees to it that the files of another database are left alone.
+        let _ = self.ensure_in_place();
+    }
+
+    /// An error if what was committed is not in the files under the path of the database.
+    fn ensure_in_place(&mut self) -> Result<()> {
+        let in_place = self.watch.check();
+        // When it is closed, SQLite removes the log by its name: that may be the log of another database by now.
+        let leave = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        let _ = self.scope.connection.set_db_config(leave, in_place.is_err());
+        in_place
     }
 
     /// Commits a group, with what else arrives, and answers; the removals in it come back
@@ -214,6 +229,10 @@ impl Writer {
     /// another's sake.
     pub(super) fn commit(&mut self, mut group: Vec<Box<dyn Job>>, arriving: Arriving<'_>) -> Vec<Box<dyn Job>> {
         let Err(error) = self.attempt(&mut group, arriving) else {
+            if let Err(error) = self.ensure_in_place() {
+                group.into_iter().for_each(|job| job.fail(error.duplicate()));
+                return Vec::new();
+            }
             let (removals, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.freed_space());
             others.into_iter().for_each(Job::finish);
             return removals;
