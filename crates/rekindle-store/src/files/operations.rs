@@ -1,8 +1,8 @@
 //! The operations of the contract on one session, blocking and under its lock.
 
 use rekindle_core::{
-    Append, Appended, Base, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    Moment, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
+    Append, Appended, Base, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseAction,
+    LeaseRequest, Moment, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
 };
 
 use super::branch::{Branch, StoredBranch};
@@ -106,7 +106,7 @@ impl Session {
         found.lose_last_segment();
         // If that fails too, nothing tells later what is missing now, but this run ends all the same.
         let _ = self.record();
-        self.state = None;
+        (self.state, self.replaced) = (None, true);
         Err(error)
     }
 
@@ -180,6 +180,9 @@ impl Session {
     }
 
     pub(super) fn lease(&mut self, request: &LeaseRequest, now: Moment) -> Result<Lease> {
+        if matches!(request.action, LeaseAction::Acquire { .. }) {
+            self.start_anew();
+        }
         self.locked(true, |session| {
             session.refresh_all()?;
             if session.branch(&request.branch).is_ok() {
@@ -201,7 +204,7 @@ impl Session {
     }
 
     pub(super) fn remove(&mut self, removal: &Removal, now: Moment) -> Result<Removed> {
-        self.forget_if_replaced();
+        self.start_anew();
         let removed = self.locked(true, |session| match removal {
             Removal::Session { .. } | Removal::SessionAt { .. } => session.remove_session(removal, now),
             Removal::Branch { branch, .. } => session.remove_branch(removal, branch, now),

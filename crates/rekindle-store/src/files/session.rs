@@ -36,6 +36,11 @@ pub(super) struct Session {
     pub key: SessionKey,
     pub directory: PathBuf,
     lock: Option<Box<dyn DiskFile>>,
+    /// Whether the lock was opened where nothing may be written.
+    only_read: bool,
+    /// Whether the directory or a segment was found deleted or replaced. Whoever goes on from what was remembered
+    /// before is refused; a new lease starts from what is there.
+    pub replaced: bool,
     marker: Vec<u8>,
     pub state: Option<State>,
 }
@@ -59,13 +64,15 @@ pub(super) struct State {
 impl Session {
     pub(super) fn new(layout: Arc<Layout>, key: SessionKey) -> Self {
         let directory = layout.session(&key);
-        Self { layout, key, directory, lock: None, marker: Vec::new(), state: None }
+        let (only_read, replaced, marker) = (false, false, Vec::new());
+        Self { layout, key, directory, lock: None, only_read, replaced, marker, state: None }
     }
 
     /// Does `work` on the session as it is, under its lock.
     pub(super) fn locked<T>(&mut self, exclusive: bool, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.acquire(exclusive)?;
-        let result = self.load().map(drop).and_then(|()| work(self));
+        let ready = if exclusive { self.ensure_known() } else { Ok(()) };
+        let result = ready.and_then(|()| self.load().map(drop)).and_then(|()| work(self));
         if result
             .as_ref()
             .is_err_and(|error| matches!(error.kind(), ErrorKind::PersistFailed | ErrorKind::StoreUnavailable))
@@ -79,7 +86,7 @@ impl Session {
 
     /// Does `work` under the lock, whether or not there is a session.
     pub(super) fn locked_unread<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.forget_if_replaced();
+        self.start_anew();
         self.acquire(true)?;
         let result = work(self);
         self.release();
@@ -94,9 +101,12 @@ impl Session {
 
     fn acquire(&mut self, exclusive: bool) -> Result<()> {
         for _ in 0..TRIES {
+            if exclusive && self.only_read {
+                self.lock = None;
+            }
             let fresh = self.lock.is_none();
             if fresh {
-                (self.lock, self.state) = (self.open_lock(exclusive)?, None);
+                self.open_lock(exclusive)?;
             }
             let Some(lock) = &self.lock else { return Ok(()) };
             lock.lock(exclusive).map_err(reading(&self.directory))?;
@@ -107,8 +117,9 @@ impl Session {
                 self.lock = None;
                 continue;
             }
-            if exclusive && !fresh {
-                self.ensure_in_place()?;
+            if !fresh && !self.is_lock_in_place()? {
+                (self.lock, self.replaced) = (None, true);
+                continue;
             }
             if marker != self.marker {
                 self.state = None;
@@ -119,42 +130,54 @@ impl Session {
         Err(Error::new(ErrorKind::StoreUnavailable, "the session is being removed and created again and again"))
     }
 
-    /// An error if the lock, and so the directory, is no longer the one under its path: what is written
-    /// through open files would be lost. Removing a session in the ordinary way marks its lock.
-    fn ensure_in_place(&mut self) -> Result<()> {
-        let Some(lock) = &self.lock else { return Ok(()) };
-        if lock.is_at(&self.directory.join("lock")).map_err(reading(&self.directory))? {
-            return Ok(());
+    /// Whether the lock, and so the directory, is still the one under its path: what is written through open files
+    /// would be lost otherwise. Removing a session in the ordinary way marks its lock.
+    fn is_lock_in_place(&self) -> Result<bool> {
+        let Some(lock) = &self.lock else { return Ok(true) };
+        lock.is_at(&self.directory.join("lock")).map_err(reading(&self.directory))
+    }
+
+    /// An error for callers that go on from what was remembered of a directory that is gone.
+    fn ensure_known(&self) -> Result<()> {
+        match self.replaced {
+            true => Err(replaced(&self.directory)),
+            false => Ok(()),
         }
-        (self.lock, self.state) = (None, None);
-        Err(replaced(&self.directory).on(&self.key))
     }
 
     /// Forgets a directory that was deleted or replaced, for calls that do not go on from what is remembered.
-    pub(super) fn forget_if_replaced(&mut self) {
-        let _ = self.ensure_in_place();
+    pub(super) fn start_anew(&mut self) {
+        if !self.is_lock_in_place().unwrap_or(true) {
+            (self.lock, self.state) = (None, None);
+        }
+        self.replaced = false;
     }
 
-    fn open_lock(&self, exclusive: bool) -> Result<Option<Box<dyn DiskFile>>> {
+    fn open_lock(&mut self, exclusive: bool) -> Result<()> {
         let path = self.directory.join("lock");
         let mode = if self.layout.writable { OpenMode::Create } else { OpenMode::Read };
         let mut opened = self.layout.disk.open(&path, mode);
-        let only_read = !exclusive && opened.as_ref().is_err_and(refused);
-        if only_read {
+        self.only_read = !exclusive && opened.as_ref().is_err_and(refused);
+        if self.only_read {
             opened = self.layout.disk.open(&path, OpenMode::Read);
         }
-        match opened {
-            Ok(file) => Ok(Some(file)),
+        self.state = None;
+        self.lock = match opened {
+            Ok(file) => Some(file),
             // A copy that nobody may write to needs no lock.
-            Err(error) if absent(&error) && (only_read || !self.layout.writable) => Ok(None),
-            Err(error) if absent(&error) => Err(self.not_found()),
-            Err(error) if only_read => Err(reading(&path)(error)),
-            Err(error) => Err(writing(&path)(error)),
-        }
+            Err(error) if absent(&error) && (self.only_read || !self.layout.writable) => None,
+            Err(error) if absent(&error) => return Err(self.not_found()),
+            Err(error) if self.only_read => return Err(reading(&path)(error)),
+            Err(error) => return Err(writing(&path)(error)),
+        };
+        Ok(())
     }
 
     /// The error of a session that is not there. A list names a session by its directory if its id is not known.
     fn not_found(&self) -> Error {
+        if self.replaced {
+            return replaced(&self.directory);
+        }
         let id = self.key.id.as_str();
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_%~".contains(&byte);
         let directory = self.layout.namespace(self.key.namespace.as_str()).join(id);

@@ -59,6 +59,16 @@ async fn a_directory_that_was_deleted_or_replaced_ends_writing() {
             };
             assert_eq!(*error.kind(), ErrorKind::Corrupt, "{name}: {error:?}");
             assert!(error.message().contains("deleted, moved or replaced"), "{name}: {error:?}");
+            // Readers may look at what is there now; whoever holds the lease is refused all the same.
+            let _ = store.open(&key("s")).await;
+            let error = write(&store, head, &lease).await.unwrap_err();
+            assert!(error.message().contains("deleted, moved or replaced"), "{name}: {error:?}");
+            if victim.session().exists() {
+                let owner = OwnerId::new("o").unwrap();
+                let ttl = Duration::from_secs(60);
+                let lease = store.acquire(&key("s"), &BranchId::main(), &owner, ttl).await.unwrap();
+                write(&store, lease.head, &lease).await.unwrap();
+            }
         }
     }
 }
