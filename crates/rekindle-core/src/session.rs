@@ -217,6 +217,12 @@ pub enum DamageKind {
 }
 
 impl Damage {
+    /// Whether records are affected. They are not by an unfinished write that was cut off, nor by an index that was
+    /// rebuilt, which names no record.
+    pub fn affects_records(&self) -> bool {
+        self.kind != DamageKind::Torn && self.last > Seq::ZERO
+    }
+
     /// The position of the first record affected.
     pub fn position(&self) -> Position {
         Position::new(self.branch.clone(), self.first)
