@@ -247,11 +247,16 @@ fn a_store_on_a_read_only_disk_can_be_read() {
 fn a_store_of_another_user_can_be_read() {
     for store in [FILES, SQLITE] {
         let place = with_sessions(store);
-        for entry in walk(&place.path("store")) {
-            let mode = if entry.is_dir() { 0o755 } else { 0o644 };
-            fs::set_permissions(entry, fs::Permissions::from_mode(mode)).unwrap();
-        }
+        let_others_read(&place);
         check_reading(&place, store, |words| as_nobody(&place, words));
+    }
+}
+
+/// Lets every user read the store, as people do with their home directories.
+fn let_others_read(place: &Place) {
+    for entry in walk(&place.path("store")) {
+        let mode = if entry.is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(entry, fs::Permissions::from_mode(mode)).unwrap();
     }
 }
 
@@ -295,11 +300,8 @@ fn what_may_not_be_looked_at_is_not_said_to_be_missing() {
         (FILES, "store/files/rekindle.json"),
     ] {
         let place = with_sessions(store);
-        for entry in walk(&place.path("store")) {
-            let mode = if entry.is_dir() { 0o755 } else { 0o644 };
-            fs::set_permissions(entry, fs::Permissions::from_mode(mode)).unwrap();
-        }
-        fs::set_permissions(place.path(closed), fs::Permissions::from_mode(0)).unwrap();
+        let_others_read(&place);
+        fs::set_permissions(place.path(closed), fs::Permissions::from_mode(0o0)).unwrap();
         let Some(told) = as_nobody(&place, &["sessions", "list", "--store", store]) else {
             eprintln!("skipped: this machine does not allow another user");
             return;
@@ -313,12 +315,9 @@ fn what_may_not_be_looked_at_is_not_said_to_be_missing() {
 #[test]
 fn a_session_that_may_not_be_read_is_listed_and_stops_what_works_through_all() {
     let place = with_sessions(FILES);
-    for entry in walk(&place.path("store")) {
-        let mode = if entry.is_dir() { 0o755 } else { 0o644 };
-        fs::set_permissions(entry, fs::Permissions::from_mode(mode)).unwrap();
-    }
+    let_others_read(&place);
     let session = place.path("store/files/sessions/default/one");
-    fs::set_permissions(&session, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&session, fs::Permissions::from_mode(0o0)).unwrap();
     let Some(listed) = as_nobody(&place, &["sessions", "list", "--store", FILES]) else {
         eprintln!("skipped: this machine does not allow another user");
         return;

@@ -124,8 +124,8 @@ impl RawLine<'_> {
             let end = self.offset + index as u64 + 1;
             let start = end - zeros;
             match self.terminated {
-                true => end % SECTOR == 0 && (start == self.offset || start % SECTOR == 0),
-                false => end % SECTOR == 0 || end == self.end,
+                true => end.is_multiple_of(SECTOR) && (start == self.offset || start.is_multiple_of(SECTOR)),
+                false => end.is_multiple_of(SECTOR) || end == self.end,
             }
         })
     }

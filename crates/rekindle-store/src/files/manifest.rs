@@ -84,7 +84,12 @@ impl Manifest {
         };
         let copy = match read_one(layout, &directory.join(COPY), key) {
             Ok(manifest) => {
-                let damage = format!("{ORIGINAL} {}", why.unwrap_or_else(|| "is missing".into()));
+                let why = why.unwrap_or_else(|| "is missing".into());
+                let copy = match has_revision(layout, &directory.join(ORIGINAL), &manifest.revision) {
+                    true => COPY.to_owned(),
+                    false => format!("{COPY}, which may be older"),
+                };
+                let damage = format!("{ORIGINAL} {why}; the session was read from {copy}");
                 return Ok(Some(Found { manifest, damage: Some(damage) }));
             }
             Err(Unusable::Failed(error)) => return Err(error),

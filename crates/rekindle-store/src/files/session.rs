@@ -16,7 +16,7 @@ use rekindle_core::{
 use super::branch::{Branch, Described};
 use super::disk::{DiskFile, OpenMode};
 use super::layout::{Layout, absent, branch_directory, decoded, reading, refused, replaced, writing};
-use super::manifest::{self, COPY, Found, Manifest, ORIGINAL};
+use super::manifest::{self, Found, Manifest, ORIGINAL};
 use super::scan::Finding;
 
 /// Epochs that may have been given out since the copy of `session.json` was written; owners that hold one of them
@@ -385,7 +385,7 @@ impl State {
     /// Damage to `session.json`, and what could not be rebuilt.
     fn damage(&self) -> impl Iterator<Item = Damage> {
         let index = self.index_damage.as_ref().map(|why| {
-            let detail = format!("{why}; the session was read from {COPY}, and its next run writes {ORIGINAL} anew");
+            let detail = format!("{why}, and its next run writes {ORIGINAL} anew");
             Finding { kind: DamageKind::Index, first: Seq::ZERO, last: Seq::ZERO, detail }.on(&BranchId::main())
         });
         let lost = self.lost.iter().map(|name| {

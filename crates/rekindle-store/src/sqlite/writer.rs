@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rekindle_core::{Clock, Error, Moment, Result, SessionKey};
 use rusqlite::Connection;
-use rusqlite::config::DbConfig;
 use tokio::sync::{mpsc, oneshot};
 
 use super::append::BranchCache;
@@ -204,24 +203,13 @@ impl Writer {
             let next = if removals.is_empty() { jobs.blocking_recv() } else { jobs.try_recv().ok() };
             match next {
                 Some(first) => removals.extend(self.commit(vec![first], &mut || jobs.try_recv().ok())),
-                None if removals.is_empty() => break,
+                None if removals.is_empty() => return,
                 None => {}
             }
             if !removals.is_empty() && self.give_space_back() {
                 removals.drain(..).for_each(Job::finish);
             }
         }
-        // Sees to it that the files of another database are left alone.
-        let _ = self.ensure_in_place();
-    }
-
-    /// An error if what was committed is not in the files under the path of the database.
-    fn ensure_in_place(&mut self) -> Result<()> {
-        let in_place = self.watch.check();
-        // When it is closed, SQLite removes the log by its name: that may be the log of another database by now.
-        let leave = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-        let _ = self.scope.connection.set_db_config(leave, in_place.is_err());
-        in_place
     }
 
     /// Commits a group, with what else arrives, and answers; the removals in it come back
@@ -229,7 +217,7 @@ impl Writer {
     /// another's sake.
     pub(super) fn commit(&mut self, mut group: Vec<Box<dyn Job>>, arriving: Arriving<'_>) -> Vec<Box<dyn Job>> {
         let Err(error) = self.attempt(&mut group, arriving) else {
-            if let Err(error) = self.ensure_in_place() {
+            if let Err(error) = self.watch.check() {
                 group.into_iter().for_each(|job| job.fail(error.duplicate()));
                 return Vec::new();
             }
@@ -239,7 +227,8 @@ impl Writer {
         };
         // A lock that was not to be had for the group is not to be had for its parts.
         if group.len() == 1 || is_busy(&error) {
-            let error = database_error(&self.scope.path, error);
+            // That the files are gone says more than what SQLite makes of it, and does not pass.
+            let error = self.watch.check().err().unwrap_or_else(|| database_error(&self.scope.path, error));
             group.into_iter().for_each(|job| job.fail(error.duplicate()));
             return Vec::new();
         }

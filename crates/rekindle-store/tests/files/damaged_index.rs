@@ -65,6 +65,7 @@ async fn no_damaged_byte_and_no_cut_hides_a_session() {
         assert_eq!(kinds(&found[0]), [DamageKind::Index], "{name}");
         let opened = store.open(&key("s")).await.unwrap();
         assert_eq!((plain(&opened), kinds(&opened)), (whole.clone(), vec![DamageKind::Index]), "{name}");
+        assert!(!opened.damage[0].affects_records(), "{name}");
     }
     fs::remove_file(original(&victim)).unwrap();
     assert_eq!(kinds(&listed(&victim.store()).await[0]), [DamageKind::Index]);
@@ -122,6 +123,7 @@ async fn a_branch_that_an_older_copy_does_not_know_is_reported_for_good() {
     let store = victim.store();
     let info = store.open(&key("s")).await.unwrap();
     assert_eq!((genesis(&info).seq, lost(&info)), (Seq(7), 1), "{:?}", info.damage);
+    assert!(info.damage[0].detail.contains("may be older"), "{:?}", info.damage);
     // A change makes `session.json` anew, but not what was lost with it.
     store.fork(&fork("other")).await.unwrap();
     assert_eq!(lost(&victim.store().open(&key("s")).await.unwrap()), 1);
