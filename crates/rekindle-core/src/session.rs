@@ -211,13 +211,19 @@ pub enum DamageKind {
     Header,
     /// They lie elsewhere, and the store was opened without that place.
     Elsewhere,
+    /// The index does not fit the records or frames it is about.
+    Index,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
-    /// The index does not fit the frame.
-    Index,
 }
 
 impl Damage {
+    /// Whether records are affected. They are not by an unfinished write that was cut off, nor by an index that was
+    /// rebuilt, which names no record.
+    pub fn affects_records(&self) -> bool {
+        self.kind != DamageKind::Torn && self.last > Seq::ZERO
+    }
+
     /// The position of the first record affected.
     pub fn position(&self) -> Position {
         Position::new(self.branch.clone(), self.first)

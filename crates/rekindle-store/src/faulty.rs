@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest, NewSession,
-    ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+    Append, Appended, BranchInfo, Capabilities, Defect, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
+    NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
 };
 
 /// What goes wrong with a call.
@@ -127,6 +127,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         self.call("remove", self.store.remove(removal)).await
+    }
+
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.store.check().await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
-    Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
+    Append, Appended, BranchInfo, Capabilities, Defect, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames,
+    Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
 };
 
 /// One finished call to a store. Without ids: they belong into traces, not into metrics.
@@ -114,6 +114,10 @@ impl<S: Store> Store for MeteredStore<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         self.observe("remove", self.store.remove(removal), |removed| (removed.frames, removed.bytes)).await
+    }
+
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.store.check().await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -9,7 +9,7 @@ use rekindle::{Engine, Error, ErrorKind, SessionKey, file_name};
 use serde::Serialize;
 use serde_json::{Map, json};
 
-use super::each::Each;
+use super::each::{Each, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
@@ -108,19 +108,22 @@ impl Arguments {
         while let Some(session) = each.next(engine).await? {
             each.show(&mut live, "exporting", &session);
             let path = folder.join(format!("{}.{EXTENSION}", file_name(session.id.as_str())));
-            match self.one(engine, &session, &path).await {
+            let error = match self.one(engine, &session, &path).await {
                 Ok(item) => {
                     (number, bytes) = (number + 1, bytes + item.bytes);
                     stream.iter_mut().try_for_each(|stream| stream.item(&item))?;
+                    continue;
                 }
-                // It was deleted since it was listed.
-                Err(error) if *error.kind() == ErrorKind::NotFound => {}
-                Err(error) if is_about_session(&error) => {
+                Err(error) => error,
+            };
+            match unless_deleted(engine, &session, error).await? {
+                None => {}
+                Some(error) if is_about_session(&error) => {
                     live.clear();
                     failed.get_or_insert(Exit::of_error(error.kind()));
                     failure::of_one(&app.ui, &mut stream, &session, error)?;
                 }
-                Err(error) => return Err(error.into()),
+                Some(error) => return Err(error.into()),
             }
         }
         live.clear();

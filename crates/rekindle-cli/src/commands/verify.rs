@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rekindle::operations::{self, Verified};
-use rekindle::{BranchId, Damage, DamageKind, Engine, Error, ErrorKind, Head, SessionKey};
+use rekindle::{BranchId, Damage, DamageKind, Defect, Engine, Error, ErrorKind, Head, SessionKey};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use super::each::Each;
+use super::each::{Each, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Outcome};
@@ -51,8 +51,10 @@ struct Sum {
     records: u64,
     bytes: u64,
     torn: u64,
-    found: Vec<(SessionKey, String, String, String)>,
+    found: Vec<(Option<SessionKey>, String, String, String)>,
     more: u64,
+    /// What is wrong with the store outside its sessions.
+    defects: Vec<Defect>,
 }
 
 impl Arguments {
@@ -64,12 +66,16 @@ impl Arguments {
         }
         let mut seen = self.seen.as_deref().map(read_seen).transpose()?.unwrap_or_default();
         let engine = app.engine(Access::Existing)?;
+        let mut sum = Sum::default();
+        if self.all {
+            sum.defects(operations::check(&engine).await?);
+        }
         let mut each = match self.all {
             true => Each::all(&engine).await?,
             false => Each::named(app, &engine, &self.sessions).await?,
         };
         let mut stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
-        let (mut live, mut sum) = (Live::new(app.ui.clone()), Sum::default());
+        let mut live = Live::new(app.ui.clone());
         while let Some(session) = each.next(&engine).await? {
             each.show(&mut live, "verifying", &session);
             let heads = seen.remove(&session).unwrap_or_default();
@@ -91,7 +97,7 @@ impl Arguments {
             Some(stream) => sum.end(stream, &gone)?,
             None => sum.tell(app, &gone)?,
         }
-        Ok(if sum.damaged > 0 { Exit::Integrity } else { Exit::Ok })
+        Ok(if sum.is_sound() { Exit::Ok } else { Exit::Integrity })
     }
 }
 
@@ -99,15 +105,31 @@ impl Arguments {
 async fn verify(engine: &Engine, session: &SessionKey, seen: &Heads) -> Result<Option<Result<Verified, Error>>, Error> {
     match operations::verify(engine, session, seen).await {
         Ok(verified) => Ok(Some(Ok(verified))),
-        Err(error) => match error.kind() {
-            ErrorKind::NotFound => Ok(None),
-            ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. } | ErrorKind::KeyMissing { .. } => Ok(Some(Err(error))),
-            _ => Err(error),
+        Err(error) => match unless_deleted(engine, session, error).await? {
+            None => Ok(None),
+            Some(error) if is_about_session(&error) => Ok(Some(Err(error))),
+            Some(error) => Err(error),
         },
     }
 }
 
+/// Whether one session cannot be verified while others can.
+fn is_about_session(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. } | ErrorKind::KeyMissing { .. })
+}
+
 impl Sum {
+    fn is_sound(&self) -> bool {
+        self.damaged == 0 && self.defects.is_empty()
+    }
+
+    fn defects(&mut self, defects: Vec<Defect>) {
+        for Defect { session, place, detail, .. } in &defects {
+            self.note(session.clone(), place.clone(), "store".to_owned(), detail.clone());
+        }
+        self.defects = defects;
+    }
+
     fn add(&mut self, session: &SessionKey, verified: &Result<Verified, Error>) {
         self.sessions += 1;
         match verified {
@@ -120,7 +142,7 @@ impl Sum {
             Err(error) => {
                 self.damaged += 1;
                 let at = error.position().map_or_else(|| "–".to_owned(), ToString::to_string);
-                self.note(session, at, error.code().to_owned(), error.message().to_owned());
+                self.note(Some(session.clone()), at, error.code().to_owned(), error.message().to_owned());
             }
         }
     }
@@ -136,20 +158,20 @@ impl Sum {
             last => format!("{}…{last}", damage.position()),
         };
         let kind = serde_json::to_value(damage.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));
-        self.note(session, at, kind.unwrap_or_default(), damage.detail.clone());
+        self.note(Some(session.clone()), at, kind.unwrap_or_default(), damage.detail.clone());
     }
 
-    fn note(&mut self, session: &SessionKey, at: String, kind: String, detail: String) {
+    fn note(&mut self, session: Option<SessionKey>, at: String, kind: String, detail: String) {
         match self.found.len() < SHOWN {
-            true => self.found.push((session.clone(), at, kind, detail)),
+            true => self.found.push((session, at, kind, detail)),
             false => self.more += 1,
         }
     }
 
     fn end(&self, stream: Stream, gone: &[SessionKey]) -> std::io::Result<()> {
         let fields = json!({
-            "sound": self.damaged == 0, "verified": self.sessions, "damaged": self.damaged,
-            "records": self.records, "bytes": self.bytes, "gone": gone,
+            "sound": self.is_sound(), "verified": self.sessions, "damaged": self.damaged,
+            "records": self.records, "bytes": self.bytes, "gone": gone, "defects": self.defects,
         });
         stream.end(fields.as_object().unwrap_or(&Map::new()))
     }
@@ -158,7 +180,8 @@ impl Sum {
         if !self.found.is_empty() {
             let mut table = Table::new(&["SESSION", "AT", "DAMAGE", "DETAIL"]);
             for (session, at, kind, detail) in &self.found {
-                let name = Cell::styled(session.id.as_str(), style::NAME);
+                let name = session.as_ref().map_or("–", |session| session.id.as_str());
+                let name = Cell::styled(name, style::NAME);
                 table.row([name, Cell::new(at), Cell::styled(kind, style::BAD), Cell::new(detail)]);
             }
             table.lines(app.ui.table_width()).iter().try_for_each(|line| app.ui.line(line))?;
@@ -166,14 +189,19 @@ impl Sum {
         if self.more > 0 {
             app.ui.line(format!("and {} more; --json has them all", time::count(self.more)))?;
         }
-        let (sign, colour) = if self.damaged == 0 { ("✓", style::GOOD) } else { ("✗", style::BAD) };
+        let (sign, colour) = if self.is_sound() { ("✓", style::GOOD) } else { ("✗", style::BAD) };
+        let result = match (self.damaged, self.defects.len()) {
+            (0, 0) => "all sound".to_owned(),
+            (0, _) => "the store is damaged".to_owned(),
+            (damaged, 0) => format!("{} damaged", time::count(damaged)),
+            (damaged, _) => format!("{} damaged, and so is the store", time::count(damaged)),
+        };
         app.ui.line(format!(
-            "{colour}{sign}{} {}, {}, {}: {}",
+            "{colour}{sign}{} {}, {}, {}: {result}",
             style::RESET,
             time::counted(self.sessions, "session"),
             time::counted(self.records, "record"),
             time::bytes(self.bytes),
-            if self.damaged == 0 { "all sound".to_owned() } else { format!("{} damaged", time::count(self.damaged)) },
         ))?;
         if self.torn > 0 {
             app.ui.remark(format!(
@@ -184,7 +212,10 @@ impl Sum {
         for session in gone {
             app.ui.remark(format!("{} was there before and is gone", printable(session.id.as_str())));
         }
-        if let Some((session, ..)) = self.found.first() {
+        if let Some(defect) = self.defects.first() {
+            app.ui.hint(&defect.hint);
+        }
+        if let Some((Some(session), ..)) = self.found.iter().find(|(.., kind, _)| kind != "store") {
             let checkpoints = next::line(app, ["sessions", "checkpoints", session.id.as_str()]);
             app.ui.hint(format!("`{checkpoints}` lists what can be gone back to; `rekindle fork` goes on from there"));
         }

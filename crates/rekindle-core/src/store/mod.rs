@@ -7,6 +7,7 @@
 
 mod append;
 mod branches;
+mod check;
 mod lease;
 mod read;
 
@@ -18,6 +19,7 @@ use async_trait::async_trait;
 
 pub use append::{Append, Appended, Condition, Decided, Holds, already_running, fenced};
 pub use branches::{Base, Fork, NewSession, Removal, Removed};
+pub use check::Defect;
 pub use lease::{Lease, LeaseAction, LeaseRequest, MAX_LEASE};
 pub use read::{FramePage, Indexed, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
 
@@ -92,6 +94,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Removes a session, a branch, or the older part of a branch, and frees the space.
     async fn remove(&self, removal: &Removal) -> Result<Removed>;
+
+    /// Checks what surrounds the frames, e.g. the indexes they are found by, and returns what is wrong, up to
+    /// a bounded number of defects. May read everything. A store that has nothing of that kind finds nothing.
+    async fn check(&self) -> Result<Vec<Defect>> {
+        Ok(Vec::new())
+    }
 
     /// The queue of jobs it keeps for workers, if it keeps one.
     fn queue(&self) -> Option<&dyn Queue> {
@@ -273,6 +281,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
         (**self).remove(removal).await
+    }
+
+    async fn check(&self) -> Result<Vec<Defect>> {
+        (**self).check().await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -4,11 +4,13 @@
 //! rekindle.json                          the layout's version
 //! sessions/<namespace>/<session>/
 //!     session.json                       header, branches, leases: one checked line
+//!     session-copy.json                  the same, for when that is damaged
 //!     lock                               held around each call, across processes
 //!     branches/<branch>/
 //!         00000000000000000001.jsonl     a segment: one frame per line
 //!         base-<seq>-<hash>.jsonl        what stands for history that was removed
 //!         quarantine/                    unfinished writes that were cut off
+//!     quarantine/                        damaged `session.json`s that were replaced
 //! sessions/<namespace>/index.jsonl       speeds up listing; may be deleted at any time
 //! values/<namespace>/<kind>/<key>.json    a small value: one checked line
 //! values/<namespace>/<kind>/lock          held around each change of a value, across processes
@@ -25,6 +27,7 @@ pub mod disk;
 mod index;
 mod layout;
 mod lines;
+mod manifest;
 mod operations;
 mod page;
 mod real;
@@ -74,8 +77,8 @@ const OPEN_SESSIONS: usize = 128;
 ///
 /// Listing looks at every session of the namespace: one small read and one `stat` per branch
 /// for those that did not change since they were last listed, a read of the last segment for
-/// the others. Sessions whose `session.json` is damaged are left out of lists; opening one says
-/// what is wrong with it.
+/// the others. A session whose `session.json` is damaged is read from its copy; if both are, it is
+/// listed by its name, with what is wrong with it, and cannot be opened.
 ///
 /// ```
 /// use rekindle_store::{FileStore, StoreOptions};

@@ -108,8 +108,13 @@ enum Pending {
 struct Bad {
     offset: u64,
     unfinished: bool,
+    /// The first and the last record it seems to hold.
+    claimed: Option<(u64, u64)>,
     error: FrameError,
 }
+
+/// The most records that a damaged line is believed to hold.
+const BELIEVED: u64 = 1 << 20;
 
 /// What a scan found.
 #[derive(Debug)]
@@ -165,8 +170,8 @@ impl Scan {
                     }
                 }
                 Err(error) => {
-                    let unfinished = raw.looks_unfinished();
-                    pending.push(Pending::Bad(Bad { offset: raw.offset, unfinished, error }));
+                    let (unfinished, claimed) = (raw.looks_unfinished(), raw.claimed());
+                    pending.push(Pending::Bad(Bad { offset: raw.offset, unfinished, claimed, error }));
                 }
             }
         }
@@ -191,7 +196,10 @@ impl Scan {
         self.good = end;
         if !ends_whole {
             let finding = match self.bad.take() {
-                Some((bad, lines)) => bad.finding(self.next, self.next, lines),
+                Some((bad, lines)) => {
+                    let last = bad.last_after(self.next);
+                    bad.finding(self.next, last, lines)
+                }
                 None => Finding::missing(self.next, self.next),
             };
             self.items.push(Item::Damaged(finding.clone()));
@@ -211,7 +219,10 @@ impl Scan {
             match entry {
                 Pending::Line(line) => self.place(line),
                 Pending::Bad(bad) => match &mut self.bad {
-                    Some((_, lines)) => *lines += 1,
+                    Some((first, lines)) => {
+                        *lines += 1;
+                        first.claimed = bad.claimed.or(first.claimed);
+                    }
                     None => self.bad = Some((bad, 1)),
                 },
             }
@@ -265,7 +276,7 @@ impl Scan {
             return;
         }
         match self.items.last_mut() {
-            Some(Item::Damaged(finding)) if self.broken.is_some() => finding.last = through,
+            Some(Item::Damaged(finding)) if self.broken.is_some() => finding.last = finding.last.max(through),
             _ => self.items.push(Item::Damaged(Finding::missing(self.next, through))),
         }
         self.next = through.next();
@@ -327,6 +338,12 @@ impl Scan {
 }
 
 impl Bad {
+    /// The last record of damaged lines that begin with record `next`, as far as they tell.
+    fn last_after(&self, next: Seq) -> Seq {
+        let fits = |(first, last): &(u64, u64)| next.0 <= *first && first <= last && last - next.0 < BELIEVED;
+        self.claimed.filter(fits).map_or(next, |(_, last)| Seq(last))
+    }
+
     fn finding(self, first: Seq, last: Seq, lines: usize) -> Finding {
         let more = if lines > 1 { format!(", and {} more lines", lines - 1) } else { String::new() };
         let detail = format!("the line at byte {} {}{more}", self.offset, self.error);

@@ -16,9 +16,9 @@ use rekindle_core::codec::{Frame, FrameError};
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Error, Fork, FramePage, Lease,
-    LeaseAction, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo,
-    SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt, file_name,
+    Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, Error, Fork, FramePage,
+    Lease, LeaseAction, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq,
+    SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt, file_name,
 };
 use tokio::sync::OnceCell;
 
@@ -346,6 +346,10 @@ impl<S: Store> Store for LargeValues<S> {
                 Ok(removed)
             }
         }
+    }
+
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.store.check().await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -7,6 +7,7 @@
 mod append;
 mod at_hand;
 mod change;
+mod check;
 mod entry;
 mod failure;
 mod frames;
@@ -23,6 +24,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod values;
+mod watch;
 mod worker;
 mod writer;
 
@@ -35,9 +37,9 @@ use rekindle_core::codec::Frame;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery,
-    Store,
+    Append, Appended, Base, BranchInfo, Capabilities, Clock, Defect, Error, ErrorKind, Fork, FramePage, Lease,
+    LeaseRequest, Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage,
+    SessionQuery, Store,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -103,7 +105,7 @@ impl SqliteStore {
         let context = |error: Error| context(error, operation, session.as_ref());
         let Some(writer) = &self.0.writer else {
             let message = format!("the store was opened read-only: {}", path.display());
-            return Err(context(Error::new(ErrorKind::Unsupported, message).hint("open the store for writing")));
+            return Err(context(Error::new(ErrorKind::Unsupported, message).hint(schema::MAKE_WRITABLE)));
         };
         let answer = call.answer();
         writer.send(Box::new(call), path).await.map_err(context)?;
@@ -265,6 +267,10 @@ impl Store for SqliteStore {
         let (removal, bytes) = (removal.clone(), FrameRow::bytes(&rows));
         let call = Call::new("remove", key, bytes, move |scope| change::remove(scope, &removal, &rows));
         self.write(call.freeing_space()).await
+    }
+
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.read_with("check", None, |snapshot, _| check::defects(snapshot)).await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -279,7 +279,7 @@ async fn a_commit_is_one_write_and_one_sync() {
 }
 
 #[tokio::test]
-async fn a_fork_only_replaces_one_file() {
+async fn a_fork_syncs_only_one_file() {
     let script = Script::everything().await;
     let disk = SimulatedDisk::new();
     let mut user = open(&script, &disk).unwrap();
@@ -288,10 +288,10 @@ async fn a_fork_only_replaces_one_file() {
         let (before, operations) = (disk.counts(), disk.operations());
         user.take(step).await.unwrap();
         if matches!(step, Step::Fork(_)) {
-            // The marker and the content are written, and only the content is synced; besides, the new file is made,
-            // emptied and renamed, and its directory synced.
+            // The marker, the content and its copy are written, and only the content is synced; besides, both new
+            // files are made, emptied and renamed, and their directory synced once.
             let after = disk.counts();
-            assert_eq!((after.0 - before.0, after.1 - before.1, disk.operations() - operations), (2, 1, 7));
+            assert_eq!((after.0 - before.0, after.1 - before.1, disk.operations() - operations), (3, 1, 11));
             counted += 1;
         }
     }

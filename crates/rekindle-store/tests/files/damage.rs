@@ -19,12 +19,12 @@ use crate::simulated_disk::SimulatedDisk;
 const COUNT: u64 = 6;
 
 /// A session of six records in a store on the real disk.
-struct Victim {
+pub struct Victim {
     directory: TempDir,
 }
 
 impl Victim {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let victim = Self { directory: tempfile::tempdir().unwrap() };
         let store = victim.store();
         let mut head = genesis(&store.create(&NewSession::new(header("s"))).await.unwrap());
@@ -34,28 +34,28 @@ impl Victim {
         victim
     }
 
-    fn store(&self) -> FileStore {
+    pub fn store(&self) -> FileStore {
         FileStore::open(self.directory.path(), StoreOptions::new()).unwrap()
     }
 
-    fn session(&self) -> PathBuf {
+    pub fn session(&self) -> PathBuf {
         self.directory.path().join("sessions/default/s")
     }
 
-    fn segment(&self) -> PathBuf {
+    pub fn segment(&self) -> PathBuf {
         self.session().join("branches/main/00000000000000000001.jsonl")
     }
 
-    fn lines(&self) -> Vec<Vec<u8>> {
+    pub fn lines(&self) -> Vec<Vec<u8>> {
         fs::read(self.segment()).unwrap().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    fn write(&self, lines: &[Vec<u8>]) {
+    pub fn write(&self, lines: &[Vec<u8>]) {
         fs::write(self.segment(), lines.concat()).unwrap();
     }
 
     /// What can be read, one way and the other, and what the session says.
-    async fn look(&self) -> (Vec<Slot>, SessionInfo) {
+    pub async fn look(&self) -> (Vec<Slot>, SessionInfo) {
         let store = self.store();
         let read = ReadFrames::all(key("s"), BranchId::main());
         let slots = store.read_all(&read).await.unwrap();
@@ -67,29 +67,29 @@ impl Victim {
     }
 
     /// Appends behind whatever the head is now.
-    async fn go_on(&self) -> rekindle_core::Result<Head> {
+    pub async fn go_on(&self) -> rekindle_core::Result<Head> {
         let store = self.store();
         let info = store.open(&key("s")).await.unwrap();
         append(&store, genesis(&info), "later").await
     }
 }
 
-fn genesis(info: &SessionInfo) -> Head {
+pub fn genesis(info: &SessionInfo) -> Head {
     info.branch(&BranchId::main()).unwrap().head
 }
 
-async fn append(store: &FileStore, head: Head, text: &str) -> rekindle_core::Result<Head> {
+pub async fn append(store: &FileStore, head: Head, text: &str) -> rekindle_core::Result<Head> {
     let frame = frame(&key("s"), &BranchId::main(), head, text);
     let next = head_of(&frame);
     store.append(&Append::new(key("s"), BranchId::main(), head, vec![frame])).await?;
     Ok(next)
 }
 
-fn whole(slots: &[Slot]) -> Vec<u64> {
+pub fn whole(slots: &[Slot]) -> Vec<u64> {
     slots.iter().filter(|slot| matches!(slot, Slot::Whole(_))).map(|slot| slot.span().0.0).collect()
 }
 
-fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
+pub fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
     let damaged = slots.iter().filter_map(|slot| match slot {
         Slot::Damaged(damage) => Some((damage.kind, damage.first.0, damage.last.0)),
         Slot::Whole(_) => None,
@@ -97,7 +97,7 @@ fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
     damaged.collect()
 }
 
-fn kinds(info: &SessionInfo) -> Vec<DamageKind> {
+pub fn kinds(info: &SessionInfo) -> Vec<DamageKind> {
     info.damage.iter().map(|damage| damage.kind).collect()
 }
 
@@ -131,13 +131,45 @@ async fn a_flipped_bit_in_the_last_record_is_never_cut_off() {
         victim.write(&altered);
         let (slots, info) = victim.look().await;
         assert_eq!(whole(&slots), [1, 2, 3, 4, 5], "byte {index}");
-        assert_eq!((damaged(&slots)[0].1, damaged(&slots)[0].2), (6, 6), "byte {index}");
+        // The number of its last record may be what was altered.
+        let (_, first, last) = damaged(&slots)[0];
+        assert!(first == 6 && (6..=7).contains(&last), "byte {index}: {first} to {last}");
         assert!(!info.damage.is_empty());
         let error = victim.go_on().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "byte {index}: {error:?}");
         assert_eq!((error.session(), error.position().unwrap().seq), (Some(&key("s")), Seq(6)));
         assert_eq!(victim.lines(), altered, "nothing may be cut");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_last_frame_names_all_its_records() {
+    let victim = Victim::new().await;
+    let store = victim.store();
+    let head = genesis(&store.open(&key("s")).await.unwrap());
+    let record = rekindle_core::record::LogAppend::new(rekindle_core::LogName::new("l").unwrap(), Vec::new());
+    let place = rekindle_core::codec::Place { session: &key("s"), branch: &BranchId::main() };
+    let stamp = rekindle_core::codec::Stamp { after: head, at: rekindle_core::Timestamp(1), nonce: [1; 16] };
+    let frame = rekindle_core::codec::Codec::new().encode(place, stamp, &vec![record.into(); 3]).unwrap();
+    store.append(&Append::new(key("s"), BranchId::main(), head, vec![frame])).await.unwrap();
+    let mut lines = victim.lines();
+    let middle = lines[6].len() / 2;
+    lines[6][middle] ^= 1;
+    victim.write(&lines);
+    let (slots, info) = victim.look().await;
+    assert_eq!(damaged(&slots), [(DamageKind::Checksum, 7, 9)]);
+    let found: Vec<_> = info.damage.iter().map(|damage| (damage.first, damage.last)).collect();
+    assert_eq!((genesis(&info).seq, found), (Seq(6), vec![(Seq(7), Seq(9))]));
+    assert_eq!(*victim.go_on().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    // What became of the branch can be decided by going on beside it.
+    let from = rekindle_core::Position::new(BranchId::main(), Seq(6));
+    let branch = BranchId::new("aside").unwrap();
+    let fork =
+        rekindle_core::Fork { session: key("s"), branch: branch.clone(), from, hash: genesis(&info).hash, base: None };
+    let start = victim.store().fork(&fork).await.unwrap().head;
+    let frame = crate::script::frame(&key("s"), &branch, start, "aside");
+    victim.store().append(&Append::new(key("s"), branch, start, vec![frame])).await.unwrap();
+    assert_eq!(victim.lines(), lines, "nothing is cut");
 }
 
 #[tokio::test]
@@ -300,11 +332,13 @@ async fn a_damaged_session_harms_no_other() {
         let victim = Victim::new().await;
         victim.store().create(&NewSession::new(header("other"))).await.unwrap();
         fs::write(victim.session().join("session.json"), content).unwrap();
+        fs::write(victim.session().join("session-copy.json"), content).unwrap();
         let store = victim.store();
         let error = store.open(&key("s")).await.unwrap_err();
         assert_eq!((error.kind(), error.session()), (&ErrorKind::Corrupt, Some(&key("s"))));
         let listed = store.list_all(&rekindle_core::SessionQuery::new(Default::default())).await.unwrap();
-        assert_eq!(listed.iter().map(|info| info.header.key.clone()).collect::<Vec<_>>(), [key("other")]);
+        let listed: Vec<_> = listed.iter().map(|info| (info.header.key.clone(), kinds(info))).collect();
+        assert_eq!(listed, [(key("other"), vec![]), (key("s"), vec![DamageKind::Index])]);
         assert_eq!(*store.create(&NewSession::new(header("s"))).await.unwrap_err().kind(), ErrorKind::Corrupt);
         store.remove(&rekindle_core::Removal::Session { session: key("s") }).await.unwrap();
         store.create(&NewSession::new(header("s"))).await.unwrap();
@@ -314,7 +348,9 @@ async fn a_damaged_session_harms_no_other() {
 #[tokio::test]
 async fn a_session_without_its_file_is_not_taken_for_a_new_one() {
     let victim = Victim::new().await;
-    fs::remove_file(victim.session().join("session.json")).unwrap();
+    for name in ["session.json", "session-copy.json"] {
+        fs::remove_file(victim.session().join(name)).unwrap();
+    }
     let store = victim.store();
     assert_eq!(*store.open(&key("s")).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(*store.create(&NewSession::new(header("s"))).await.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -325,9 +361,12 @@ async fn a_directory_that_is_another_sessions_is_refused() {
     let victim = Victim::new().await;
     copy(&victim.session(), &victim.session().with_file_name("t"));
     assert_eq!(*victim.store().open(&key("t")).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    let listed = victim.store().list_all(&rekindle_core::SessionQuery::new(Default::default())).await.unwrap();
+    let damaged = listed.iter().find(|info| info.header.key == key("t")).unwrap();
+    assert_eq!(kinds(damaged), [DamageKind::Index]);
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let to = to.join(entry.file_name());

@@ -4,8 +4,10 @@
 // A test that meets an error it does not expect ends there.
 #![allow(clippy::unwrap_used)]
 
+mod checked;
 mod index;
 mod list;
+mod replaced;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -88,5 +88,5 @@ pub use saved::{Saved, SavedState, save_state, saved_state};
 pub use send::{Sent, send};
 pub use settle::{Settled, Settlement, settle};
 pub use show::{EffectView, Owner, Related, Resumable, RunView, Shown, Spending, WaitView, show};
-pub use transfer::{Moved, Verified, export, import, verify};
+pub use transfer::{Moved, Verified, check, export, import, verify};
 pub use waits::{OpenWait, OpenWaits, waits, waits_of};

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use self::progress::Progress;
 use self::sum::Sum;
-use super::each::Each;
+use super::each::{Each, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
@@ -62,8 +62,8 @@ enum Existing {
     Replace,
 }
 
-/// What came of a session.
-type Came = (SessionKey, Result<CopyReport, Error>);
+/// What came of a session; nothing if it was deleted since it was listed.
+type Came = (SessionKey, Result<Option<CopyReport>, Error>);
 
 impl Arguments {
     /// Copies.
@@ -156,7 +156,13 @@ impl Copying<'_> {
         let (from, to, bytes) = (from.clone(), to.clone(), self.progress.bytes());
         self.running.spawn(async move {
             let hear = |arrived| bytes.add(arrived);
-            let came = operations::copy(&from, &to, &session, &options, &hear).await;
+            let came = match operations::copy(&from, &to, &session, &options, &hear).await {
+                Ok(report) => Ok(Some(report)),
+                Err(error) => match unless_deleted(&from, &session, error).await {
+                    Ok(None) => Ok(None),
+                    Ok(Some(error)) | Err(error) => Err(error),
+                },
+            };
             (session, came)
         });
     }
@@ -187,12 +193,11 @@ impl Copying<'_> {
         let (session, came) = ended.map_err(|error| Error::new(ErrorKind::Closed, "a copy stopped").because(error))?;
         self.progress.ended(&session);
         match came {
-            Ok(report) => {
+            Ok(None) => {}
+            Ok(Some(report)) => {
                 self.sum.add(&report);
                 self.stream.iter_mut().try_for_each(|stream| stream.item(&report))?;
             }
-            // It was deleted since it was listed.
-            Err(error) if *error.kind() == ErrorKind::NotFound => {}
             Err(error) if is_about_session(&error) => {
                 self.progress.clear();
                 self.sum.fail(&error);

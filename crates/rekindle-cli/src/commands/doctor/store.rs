@@ -111,6 +111,13 @@ fn sessions_of(engine: &Engine, sessions: &[SessionInfo], total: u64) -> Check {
 
 async fn integrity(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Check {
     let to_do = || next::line(app, ["verify", "--all"]);
+    match operations::check(engine).await.map(|defects| defects.into_iter().next()) {
+        Ok(None) => {}
+        Ok(Some(defect)) => {
+            return Check::bad("integrity", format!("{} is damaged: {}", defect.place, defect.detail), defect.hint);
+        }
+        Err(error) => return failed("integrity", "the store cannot be checked", &error),
+    }
     for info in sessions {
         let key = &info.header.key;
         let shown = match operations::show(engine, key).await {

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionId, SessionKey};
 use crate::position::Head;
 use crate::record::{Accepted, Extra, Marks, Record};
-use crate::session::{Damage, DamageKind, SessionHeader, SessionInfo};
+use crate::session::{Damage, SessionHeader, SessionInfo};
 use crate::store::{ReadFrames, Slot, StoreExt as _};
 
 /// What is done if another history of the same name is at the target.
@@ -316,7 +316,7 @@ fn bound_to_its_name() -> Error {
 }
 
 fn refuse_damage(info: &SessionInfo) -> Result<()> {
-    match info.damage.iter().find(|damage| damage.kind != DamageKind::Torn) {
+    match info.damage.iter().find(|damage| damage.affects_records()) {
         Some(damage) => Err(damaged(&info.header.key, damage)),
         None => Ok(()),
     }
