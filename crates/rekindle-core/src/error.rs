@@ -126,6 +126,8 @@ pub enum ErrorKind {
     ModelFailed,
     /// A step, a tool or the loop around them failed for good.
     StepFailed,
+    /// The session was set back to an older state than its high-water marks show.
+    RolledBack,
 }
 
 /// One line of the error catalogue: what users see in `docs/errors.md`.
@@ -213,6 +215,8 @@ catalog! {
         "a step failed for good", "mend what the message names, then resume, or send a new message";
     ErrorKind::Overtaken { .. } => "RK0026", "Overtaken", Never,
         "another branch of the session moved since the caller looked at it", "look at the session again and decide again";
+    ErrorKind::RolledBack => "RK0027", "RolledBack", Never,
+        "the session was set back to an older state: records that were there are gone", "put the newer state back, or accept the older one with `rekindle verify SESSION --accept --reason TEXT`, which is recorded";
 }
 
 /// An error with its context. Small on the stack; everything else is behind one box.

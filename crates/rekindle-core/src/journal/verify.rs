@@ -49,6 +49,8 @@ struct Walk<'a> {
     keyed: bool,
     /// A head that was there before.
     seen: Option<Head>,
+    /// Heads that high-water marks name.
+    marked: Vec<Head>,
     report: &'a mut VerifyReport,
 }
 
@@ -56,6 +58,11 @@ impl Journal {
     /// Reads and checks everything of a session. `seen` holds heads that were there before:
     /// the session must still contain them.
     pub async fn verify(&self, session: &SessionKey, seen: &BTreeMap<BranchId, Head>) -> Result<VerifyReport> {
+        // Marks first: they are never ahead of the journal. Places that cannot be read say so themselves.
+        let marked = match self.store().high_water() {
+            Some(marks) => marks.marked(session).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
         let info = self.store().open(session).await?;
         let mut report = VerifyReport {
             session: session.clone(),
@@ -67,7 +74,8 @@ impl Journal {
         };
         self.verify_header(&info, &mut report);
         for branch in &info.branches {
-            self.verify_branch(&info, branch, seen, &mut report).await?;
+            let marked = marked.iter().filter_map(|heads| heads.get(&branch.branch).copied()).collect();
+            self.verify_branch(&info, branch, seen.get(&branch.branch).copied(), marked, &mut report).await?;
         }
         for branch in seen.keys().filter(|branch| info.branch(branch).is_err()) {
             report.add(DamageKind::Missing, branch, Seq(1), Seq::MAX, "the branch is gone");
@@ -94,13 +102,14 @@ impl Journal {
         &self,
         info: &SessionInfo,
         branch: &BranchInfo,
-        seen: &BTreeMap<BranchId, Head>,
+        seen: Option<Head>,
+        marked: Vec<Head>,
         report: &mut VerifyReport,
     ) -> Result<()> {
         let session = &info.header.key;
         let before = self.verify_start(info, branch, report).await?;
-        let seen = seen.get(&branch.branch).copied();
-        let mut walk = Walk { journal: self, session, branch: &branch.branch, before, keyed: false, seen, report };
+        let mut walk =
+            Walk { journal: self, session, branch: &branch.branch, before, keyed: false, seen, marked, report };
         walk.compare(before.0, before.1);
         let read = ReadFrames::all(session.clone(), branch.branch.clone());
         self.store()
@@ -204,6 +213,9 @@ impl Walk<'_> {
         let differs = |seen: &Head| seen.seq == seq && hash.is_some_and(|hash| hash != seen.hash);
         if self.seen.as_ref().is_some_and(differs) {
             self.report.add(DamageKind::Chain, self.branch, seq, seq, "is not what was seen there before");
+        }
+        if self.marked.iter().any(differs) {
+            self.report.damage.push(crate::high_water::replaced(self.branch, seq));
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Extra};
+use crate::id::BranchId;
 use crate::json::Json;
 use crate::position::{Hash, Head};
 
@@ -56,6 +57,29 @@ pub struct StaleAccepted {
     pub extra: Extra,
 }
 
+/// A person accepted something that would otherwise be refused (in the inbox).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// What was accepted, e.g. `rolled_back`.
+    pub what: String,
+    /// Who accepted it.
+    pub author: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Where branches ended before, as far as was known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub heads_before: BTreeMap<BranchId, Head>,
+    /// Fields this version does not know.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Accepted {
+    /// The session is in an older state than it was.
+    pub const ROLLED_BACK: &'static str = "rolled_back";
+}
+
 /// Somebody raised a budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetRaised {
@@ -98,5 +122,6 @@ pub struct SessionDescribed {
 impl Body for Edit {}
 impl Body for DriftAccepted {}
 impl Body for StaleAccepted {}
+impl Body for Accepted {}
 impl Body for BudgetRaised {}
 impl Body for SessionDescribed {}

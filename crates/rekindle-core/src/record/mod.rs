@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind};
 use crate::json::Json;
 
-pub use audit::{BudgetRaised, DriftAccepted, Edit, SessionDescribed, StaleAccepted};
+pub use audit::{Accepted, BudgetRaised, DriftAccepted, Edit, SessionDescribed, StaleAccepted};
 pub use checkpoint::{
     Checkpoint, CheckpointMarked, CheckpointRemoved, CheckpointSource, CheckpointSubstituted, CheckpointTrigger,
     CheckpointType,
@@ -216,6 +216,8 @@ records! {
     "budget_raised" => BudgetRaised,
     /// Title, tags, labels or metadata changed (in the inbox).
     "session_described" => SessionDescribed,
+    /// A person accepted something that would otherwise be refused (in the inbox).
+    "accepted" => Accepted,
 }
 
 struct RecordVisitor;
@@ -292,6 +294,7 @@ impl Record {
             | Self::Edit(_)
             | Self::DriftAccepted(_)
             | Self::StaleAccepted(_)
+            | Self::Accepted(_)
             | Self::BudgetRaised(_) => Marks::AUDIT,
             Self::SessionDescribed(_) => Marks::SESSION,
             _ => Marks::NONE,

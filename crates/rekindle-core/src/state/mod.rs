@@ -172,6 +172,7 @@ impl State {
             | Record::Edit(_)
             | Record::DriftAccepted(_)
             | Record::StaleAccepted(_)
+            | Record::Accepted(_)
             | Record::BudgetRaised(_)
             | Record::SessionDescribed(_) => {}
         }

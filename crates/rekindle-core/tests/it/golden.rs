@@ -222,6 +222,14 @@ fn examples() -> Vec<Record> {
         .into(),
         RunStarted { evicted: Some(id("vm/1-2/4711/99/own_1")), ..RunStarted::new(id("run_3"), "agent") }.into(),
         WaitExpired { wait: id("wait_1"), extra: extra() }.into(),
+        Accepted {
+            what: Accepted::ROLLED_BACK.into(),
+            author: "ada".into(),
+            reason: "the disk was restored".into(),
+            heads_before: [(BranchId::main(), Head { seq: Seq(9), hash })].into(),
+            extra: extra(),
+        }
+        .into(),
     ]
 }
 
