@@ -45,6 +45,7 @@
 //! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
 //! | `s3://bucket/prefix`, `gs://…`, `az://…`, `objects:./dir` | `ObjectsStore` | `objects` |
 
+mod anchored;
 mod faulty;
 #[cfg(feature = "files")]
 #[doc(hidden)]
@@ -66,6 +67,7 @@ mod system;
 mod url;
 mod writer;
 
+pub use anchored::{Anchored, MarksIn};
 pub use faulty::{Fault, FaultPlan, FaultyStore};
 #[cfg(feature = "files")]
 pub use files::FileStore;

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use rekindle_core::{Clock, Store};
 use rekindle_store::{
-    FaultPlan, FaultyStore, FileStore, MemoryStore, MeteredStore, Observation, SqliteStore, StoreObserver, StoreOptions,
+    Anchored, FaultPlan, FaultyStore, FileStore, MarksIn, MemoryStore, MeteredStore, Observation, SqliteStore,
+    StoreObserver, StoreOptions,
 };
 use rekindle_testkit::Fixture;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
+
+use crate::anchored::values::MemoryValues;
 
 /// The memory store: there is no reopening, every handle shares the data.
 #[derive(Default)]
@@ -90,6 +93,25 @@ impl<F: Fixture> Fixture for Faulty<F> {
 
     async fn stored_bytes(&self) -> Option<u64> {
         self.0.stored_bytes().await
+    }
+}
+
+/// Any fixture with high-water marks, which live as long as the fixture.
+#[derive(Default)]
+pub struct Marked<F> {
+    fixture: F,
+    values: MemoryValues,
+}
+
+#[async_trait]
+impl<F: Fixture> Fixture for Marked<F> {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        let marks = MarksIn::beside("memory", Arc::new(self.values.clone()));
+        Arc::new(Anchored::new(self.fixture.open(clock).await, &[marks]))
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        self.fixture.stored_bytes().await
     }
 }
 
