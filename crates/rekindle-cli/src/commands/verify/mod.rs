@@ -1,9 +1,12 @@
 //! `rekindle verify`: reads and checks every byte of sessions.
 
-use std::collections::BTreeMap;
+mod accept;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rekindle::high_water::{self, GoneSession};
 use rekindle::operations::{self, Verified};
 use rekindle::{BranchId, Damage, DamageKind, Engine, Error, ErrorKind, Head, SessionKey};
 use serde::Deserialize;
@@ -27,7 +30,7 @@ const SHOWN: usize = 1_000;
 /// Which sessions.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle verify @\n  rekindle verify --all --json > heads.json\n  rekindle verify --all --seen heads.json\n\nEnds with 7 if anything is damaged. With --seen, a store that was set back to an older copy counts as\ndamaged too."
+    after_help = "Examples:\n  rekindle verify @\n  rekindle verify --all --json > heads.json\n  rekindle verify --all --seen heads.json\n  rekindle verify @ --accept --reason \"restored from Monday's backup\"\n\nEnds with 7 if anything is damaged, was set back to an older state or is gone, as the marks beside the\nstore (or those of --seen) show. --accept takes such a state for the right one and puts that on record:\ncalls whose records are gone may have happened, and a resume makes them again."
 )]
 pub struct Arguments {
     /// The sessions
@@ -39,6 +42,12 @@ pub struct Arguments {
     /// What an earlier `verify --json` printed: all of that must still be there
     #[arg(long, value_name = "FILE")]
     seen: Option<PathBuf>,
+    /// Take an older state for the right one, or that a session is gone
+    #[arg(long, conflicts_with = "seen", requires = "reason")]
+    accept: bool,
+    /// Why it is accepted, for the record
+    #[arg(long, value_name = "TEXT", requires = "accept")]
+    reason: Option<String>,
 }
 
 type Heads = BTreeMap<BranchId, Head>;
@@ -53,6 +62,7 @@ struct Sum {
     torn: u64,
     found: Vec<(SessionKey, String, String, String)>,
     more: u64,
+    gone: BTreeSet<SessionKey>,
 }
 
 impl Arguments {
@@ -64,6 +74,9 @@ impl Arguments {
         }
         let mut seen = self.seen.as_deref().map(read_seen).transpose()?.unwrap_or_default();
         let engine = app.engine(Access::Existing)?;
+        if self.accept {
+            return accept::run(app, &engine, &self.sessions, self.reason.as_deref()).await;
+        }
         let mut each = match self.all {
             true => Each::all(&engine).await?,
             false => Each::named(app, &engine, &self.sessions).await?,
@@ -86,12 +99,20 @@ impl Arguments {
             }
         }
         live.clear();
-        let gone: Vec<SessionKey> = if self.all { seen.into_keys().collect() } else { Vec::new() };
-        match stream {
-            Some(stream) => sum.end(stream, &gone)?,
-            None => sum.tell(app, &gone)?,
+        if self.all {
+            seen.retain(|session, _| session.namespace == *engine.namespace());
+            sum.gone(missing(app, &engine).await, seen);
         }
-        Ok(if sum.damaged > 0 { Exit::Integrity } else { Exit::Ok })
+        match stream {
+            Some(stream) => sum.end(stream)?,
+            None => sum.tell(app)?,
+        }
+        let reachable = tell_of_places(app, &engine);
+        Ok(match (sum.damaged, reachable) {
+            (0, true) => Exit::Ok,
+            (0, false) => Exit::Unreachable,
+            _ => Exit::Integrity,
+        })
     }
 }
 
@@ -107,7 +128,45 @@ async fn verify(engine: &Engine, session: &SessionKey, seen: &Heads) -> Result<O
     }
 }
 
+/// The sessions that marks name and that are gone.
+async fn missing(app: &App, engine: &Engine) -> Vec<GoneSession> {
+    let Some(marks) = engine.journal().store().high_water() else { return Vec::new() };
+    match marks.gone(engine.namespace()).await {
+        Ok(gone) => gone,
+        Err(error) => {
+            let (warn, reset) = (style::WARN, style::RESET);
+            app.ui.remark(format!("{warn}note:{reset} whether sessions are gone cannot be told: {}", error.message()));
+            Vec::new()
+        }
+    }
+}
+
+/// Says which marks could not be compared. Whether the anchor could.
+fn tell_of_places(app: &App, engine: &Engine) -> bool {
+    let places = engine.journal().store().high_water().map(|marks| marks.places()).unwrap_or_default();
+    let (warn, reset) = (style::WARN, style::RESET);
+    for place in &places {
+        if let Some(trouble) = &place.trouble {
+            let name = printable(&place.place);
+            app.ui.remark(format!("{warn}note:{reset} not compared with the marks in {name}: {trouble}"));
+        }
+    }
+    !places.iter().any(|place| place.anchor && place.trouble.is_some())
+}
+
 impl Sum {
+    /// Sessions that were there, by marks and by an earlier verification.
+    fn gone(&mut self, marked: Vec<GoneSession>, seen: BTreeMap<SessionKey, Heads>) {
+        let marked = marked.into_iter().map(|gone| (gone.session, gone.heads));
+        for (session, heads) in seen.into_iter().chain(marked) {
+            if self.gone.insert(session.clone()) {
+                self.damaged += 1;
+                let at = heads.get(&BranchId::main()).map_or_else(|| "–".to_owned(), |head| format!("main:{}", head.seq));
+                self.note(&session, at, "rolled_back".to_owned(), high_water::gone(&session, &heads));
+            }
+        }
+    }
+
     fn add(&mut self, session: &SessionKey, verified: &Result<Verified, Error>) {
         self.sessions += 1;
         match verified {
@@ -146,15 +205,15 @@ impl Sum {
         }
     }
 
-    fn end(&self, stream: Stream, gone: &[SessionKey]) -> std::io::Result<()> {
+    fn end(&self, stream: Stream) -> std::io::Result<()> {
         let fields = json!({
             "sound": self.damaged == 0, "verified": self.sessions, "damaged": self.damaged,
-            "records": self.records, "bytes": self.bytes, "gone": gone,
+            "records": self.records, "bytes": self.bytes, "gone": self.gone,
         });
         stream.end(fields.as_object().unwrap_or(&Map::new()))
     }
 
-    fn tell(&self, app: &App, gone: &[SessionKey]) -> std::io::Result<()> {
+    fn tell(&self, app: &App) -> std::io::Result<()> {
         if !self.found.is_empty() {
             let mut table = Table::new(&["SESSION", "AT", "DAMAGE", "DETAIL"]);
             for (session, at, kind, detail) in &self.found {
@@ -181,10 +240,12 @@ impl Sum {
                 time::counted(self.torn, "unfinished write")
             ));
         }
-        for session in gone {
-            app.ui.remark(format!("{} was there before and is gone", printable(session.id.as_str())));
+        let rolled_back = |kind: &str| kind == "rolled_back";
+        if let Some((session, ..)) = self.found.iter().find(|(_, _, kind, _)| rolled_back(kind)) {
+            let accept = next::line(app, ["verify", session.id.as_str(), "--accept", "--reason", "TEXT"]);
+            app.ui.hint(format!("put the newer state back, or accept this one with `{accept}`"));
         }
-        if let Some((session, ..)) = self.found.first() {
+        if let Some((session, ..)) = self.found.iter().find(|(_, _, kind, _)| !rolled_back(kind)) {
             let checkpoints = next::line(app, ["sessions", "checkpoints", session.id.as_str()]);
             app.ui.hint(format!("`{checkpoints}` lists what can be gone back to; `rekindle fork` goes on from there"));
         }
