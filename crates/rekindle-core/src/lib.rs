@@ -47,8 +47,8 @@ pub use session::{
 pub use state::{EffectState, LogDiff, RegisterChange, RegisterDiff, RunInfo, State, StateDiff, WaitState};
 pub use status::Status;
 pub use store::{
-    Append, Appended, Base, Capabilities, Condition, Decided, Fork, FramePage, Holds, Lease, LeaseAction, LeaseRequest,
-    MAX_FRAMES, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Section, Slot, Store, StoreExt, already_running,
-    fenced,
+    Append, Appended, Base, Capabilities, Condition, Decided, Fork, FramePage, Holds, Indexed, Lease, LeaseAction,
+    LeaseRequest, MAX_FRAMES, MAX_LEASE, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Section, Slot, Store,
+    StoreExt, already_running, fenced,
 };
 pub use time::{BootTime, Clock, Moment, Timestamp};

@@ -13,6 +13,7 @@ use crate::json::Json;
 use crate::position::{Epoch, Hash, Head, Position, Seq};
 use crate::record::{SessionDescribed, is_default};
 use crate::status::Status;
+use crate::store::MAX_LEASE;
 use crate::time::{BootTime, Moment, Timestamp};
 
 /// The most sessions one page of a list may hold.
@@ -153,9 +154,9 @@ pub struct BranchInfo {
 }
 
 impl BranchInfo {
-    /// The lease, if it is live at `now`.
+    /// The lease, if it is live at `now`. One that ends later than any lease may is not.
     pub fn live_lease(&self, now: Timestamp) -> Option<&LeaseInfo> {
-        self.lease.as_ref().filter(|lease| lease.expires_at > now)
+        self.lease.as_ref().filter(|lease| lease.expires_at > now && lease.expires_at <= now.plus(MAX_LEASE))
     }
 
     /// The status as seen at `now`.
@@ -212,6 +213,8 @@ pub enum DamageKind {
     Elsewhere,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
+    /// The index does not fit the frame.
+    Index,
     /// They were there, as a high-water mark says, and are gone: the store was set back.
     RolledBack,
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest, NewSession,
     ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -130,5 +131,9 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.store.values()
     }
 }

@@ -52,6 +52,8 @@ mod faulty;
 pub mod files;
 mod memory;
 mod metered;
+#[cfg(any(feature = "files", feature = "objects"))]
+mod names;
 #[cfg(feature = "objects")]
 #[doc(hidden)]
 pub mod objects;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
     Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
@@ -117,5 +118,9 @@ impl<S: Store> Store for MeteredStore<S> {
 
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.store.values()
     }
 }

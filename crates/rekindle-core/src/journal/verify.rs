@@ -1,7 +1,6 @@
 //! Verification: every byte of a session is read and checked, and all damage is listed.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::ControlFlow;
 
 use serde::Serialize;
 
@@ -11,6 +10,7 @@ use crate::codec::Place;
 use crate::error::Result;
 use crate::id::{BranchId, SessionKey};
 use crate::position::{Hash, Head, Seq};
+use crate::record::Marks;
 use crate::session::{BranchInfo, Damage, DamageKind, SessionInfo};
 use crate::store::{ReadFrames, Slot, StoreExt as _};
 
@@ -54,6 +54,26 @@ struct Walk<'a> {
     report: &'a mut VerifyReport,
 }
 
+/// The frames of a page, to be compared with what is found by their marks.
+struct Listed {
+    /// From the first record of all to the last; nothing if there are no frames.
+    span: Option<(Seq, Seq)>,
+    /// First record, last record and marks of those that are whole and have marks.
+    marked: Vec<(Seq, Seq, Marks)>,
+}
+
+impl Listed {
+    fn of(slots: &[Slot]) -> Self {
+        let spans = slots.iter().map(Slot::span);
+        let span = spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let marked = slots.iter().filter_map(|slot| match slot {
+            Slot::Whole(frame) => Some((frame.first, frame.last, frame.marks)),
+            Slot::Damaged(_) => None,
+        });
+        Self { span, marked: marked.filter(|(.., marks)| *marks != Marks::NONE).collect() }
+    }
+}
+
 impl Journal {
     /// Reads and checks everything of a session. `seen` holds heads that were there before:
     /// the session must still contain them.
@@ -73,6 +93,11 @@ impl Journal {
             damage: info.damage.clone(),
         };
         self.verify_header(&info, &mut report);
+        for branch in [BranchId::main(), BranchId::inbox()] {
+            if !report.heads.contains_key(&branch) && !seen.contains_key(&branch) {
+                report.add(DamageKind::Missing, &branch, Seq(1), Seq::MAX, "the branch is gone");
+            }
+        }
         for branch in &info.branches {
             let marked = marked.iter().filter_map(|heads| heads.get(&branch.branch).copied()).collect();
             self.verify_branch(&info, branch, seen.get(&branch.branch).copied(), marked, &mut report).await?;
@@ -111,19 +136,56 @@ impl Journal {
         let mut walk =
             Walk { journal: self, session, branch: &branch.branch, before, keyed: false, seen, marked, report };
         walk.compare(before.0, before.1);
-        let read = ReadFrames::all(session.clone(), branch.branch.clone());
-        self.store()
-            .read_pages(&read, &mut |slots| {
-                slots.into_iter().for_each(|slot| walk.slot(slot));
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
+        let mut read = ReadFrames::all(session.clone(), branch.branch.clone());
+        loop {
+            let page = self.store().read(&read).await?;
+            let Some((_, last)) = page.slots.last().map(Slot::span) else { break };
+            let listed = Listed::of(&page.slots);
+            page.slots.into_iter().for_each(|slot| walk.slot(slot));
+            self.verify_marks(&read, &listed, walk.report).await?;
+            // Whatever a store answers, every page leads further.
+            if !page.more || last < read.from {
+                break;
+            }
+            read.from = last.next();
+        }
         // An append since the session was opened is no damage.
         let grown = walk.before.0 > branch.head.seq;
         let now =
             if grown { self.store().open(session).await?.branch(&branch.branch)?.clone() } else { branch.clone() };
         walk.finish(&now);
         Ok(())
+    }
+
+    /// Compares frames with what a search by their marks finds: a frame that is not found that way is
+    /// as good as lost to whoever looks for checkpoints or waits.
+    async fn verify_marks(&self, read: &ReadFrames, listed: &Listed, report: &mut VerifyReport) -> Result<()> {
+        let Some((from, through)) = listed.span else { return Ok(()) };
+        for mark in Marks::EACH {
+            let filtered = read.clone().with_range(from, through).with_marks(mark);
+            let (mut found, mut damaged) = (HashSet::new(), Vec::new());
+            for slot in self.store().read_all(&filtered).await? {
+                match slot {
+                    Slot::Whole(frame) => drop(found.insert((frame.first, frame.last))),
+                    Slot::Damaged(damage) => damaged.push(damage),
+                }
+            }
+            for (first, last, _) in listed.marked.iter().copied().filter(|(.., marks)| marks.intersects(mark)) {
+                let known = damaged.iter().any(|damage| damage.first <= last && first <= damage.last);
+                if !known && !found.contains(&(first, last)) && self.still_stands(read, first, last).await? {
+                    let detail = "the index does not fit the frame: it is not found by its marks";
+                    report.add(DamageKind::Index, &read.branch, first, last, detail);
+                }
+            }
+            report.damage.extend(damaged);
+        }
+        Ok(())
+    }
+
+    /// Whether a frame is there; it may have been pruned since it was read.
+    async fn still_stands(&self, read: &ReadFrames, first: Seq, last: Seq) -> Result<bool> {
+        let page = self.store().read(&read.clone().with_range(first, last).with_limit(1)).await?;
+        Ok(page.slots.first().is_some_and(|slot| slot.span() == (first, last)))
     }
 
     /// Where the walk along a branch starts: behind its base, its fork point or the genesis.
@@ -138,7 +200,9 @@ impl Journal {
             let place = Place { session, branch: &branch.branch };
             let mut frames = Vec::new();
             let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_base();
-            for slot in self.store().read_all(&read).await? {
+            let slots = self.store().read_all(&read).await?;
+            let listed = Listed::of(&slots);
+            for slot in slots {
                 match slot {
                     Slot::Whole(frame) => {
                         report.bytes += frame.stored_len() as u64;
@@ -150,6 +214,7 @@ impl Journal {
                     Slot::Damaged(damage) => report.damage.push(damage),
                 }
             }
+            self.verify_marks(&read, &listed, report).await?;
             report.frames += frames.len() as u64;
             if let Err(damage) = self.codec().check_base(place, base, &frames, true) {
                 report.damage.push(damage);

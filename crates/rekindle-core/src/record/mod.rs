@@ -263,6 +263,9 @@ impl Marks {
     /// Describes the session.
     pub const SESSION: Self = Self(16);
 
+    /// Every mark by itself.
+    pub const EACH: [Self; 5] = [Self::CHECKPOINT, Self::RUN, Self::WAIT, Self::AUDIT, Self::SESSION];
+
     /// The marks of `records` together.
     pub fn of(records: &[Record]) -> Self {
         Self(records.iter().fold(0, |marks, record| marks | record.marks().0))

@@ -18,8 +18,8 @@ use async_trait::async_trait;
 
 pub use append::{Append, Appended, Condition, Decided, Holds, already_running, fenced};
 pub use branches::{Base, Fork, NewSession, Removal, Removed};
-pub use lease::{Lease, LeaseAction, LeaseRequest};
-pub use read::{FramePage, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
+pub use lease::{Lease, LeaseAction, LeaseRequest, MAX_LEASE};
+pub use read::{FramePage, Indexed, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
 
 use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;
@@ -49,7 +49,8 @@ use crate::values::Values;
 /// * **Fenced.** An append with a fence succeeds only while that epoch's lease is live by the
 ///   *store's* clock, else `Fenced`. An append without one is refused with `AlreadyRunning`
 ///   while somebody's lease is live. The inbox is never leased (`stale_owner_is_fenced`,
-///   `expired_lease_is_taken_over`, `unleased_append_respects_a_lease`).
+///   `expired_lease_is_taken_over`, `unleased_append_respects_a_lease`). A lease lasts [`MAX_LEASE`] at
+///   most; one that ends later counts as expired (`a_lease_has_a_longest_time`).
 /// * **Safe to repeat.** Repeating an append whose frames already stand there succeeds and
 ///   changes nothing, even after the lease was lost: frames are compared by hash
 ///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.

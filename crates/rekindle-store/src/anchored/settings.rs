@@ -49,7 +49,8 @@ impl Marking {
                 return Err(Error::invalid(message).during("open store"));
             }
         };
-        let mut of_anchor = StoreOptions { settings: BTreeMap::new(), ..options.clone() };
+        let create = !options.read_only;
+        let mut of_anchor = StoreOptions { settings: BTreeMap::new(), create, ..options.clone() };
         options.settings.retain(|name, value| match name.strip_prefix(ANCHOR_PREFIX) {
             Some(name) => {
                 of_anchor.settings.insert(name.to_owned(), std::mem::take(value));

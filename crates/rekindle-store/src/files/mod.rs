@@ -10,6 +10,8 @@
 //!         base-<seq>-<hash>.jsonl        what stands for history that was removed
 //!         quarantine/                    unfinished writes that were cut off
 //! sessions/<namespace>/index.jsonl       speeds up listing; may be deleted at any time
+//! values/<namespace>/<kind>/<key>.json    a small value: one checked line
+//! values/<namespace>/<kind>/lock          held around each change of a value, across processes
 //! trash/                                 what is being removed
 //! ```
 //!
@@ -30,6 +32,7 @@ mod scan;
 mod seek;
 mod session;
 mod trim;
+mod values;
 mod worker;
 
 use std::collections::HashMap;
@@ -37,6 +40,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Clock, Error, Fork, FramePage, Lease, LeaseRequest, Moment, NewSession,
     ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -47,6 +51,7 @@ use self::index::Index;
 use self::layout::Layout;
 use self::real::RealDisk;
 use self::session::Session;
+use self::values::Folders;
 use self::worker::Workers;
 use crate::options::StoreOptions;
 use crate::system::system_ids;
@@ -92,6 +97,7 @@ struct Core {
     clock: Arc<dyn Clock>,
     sessions: Mutex<Sessions>,
     index: Mutex<Index>,
+    folders: Folders,
 }
 
 /// The sessions that are kept open, and when each was last used.
@@ -128,6 +134,7 @@ impl FileStore {
             clock: options.local_clock(),
             sessions: Mutex::default(),
             index: Mutex::default(),
+            folders: Folders::default(),
         };
         Ok(Self { core: Arc::new(core), workers: Arc::default() })
     }
@@ -248,5 +255,9 @@ impl Store for FileStore {
         let key = removal.session().clone();
         let removal = removal.clone();
         self.change(&key, "remove", move |session, now| session.remove(&removal, now)).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 }

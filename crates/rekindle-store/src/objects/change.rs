@@ -27,6 +27,11 @@ impl Entry {
         Self { first: frame.first, last: frame.last, marks: frame.marks, hash: frame.hash, offset, len }
     }
 
+    /// Whether it says of a frame what the frame says of itself.
+    pub(super) fn fits(&self, frame: &Frame) -> bool {
+        (self.first, self.last, self.marks, self.hash) == (frame.first, frame.last, frame.marks, frame.hash)
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }

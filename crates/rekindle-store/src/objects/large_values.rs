@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::codec::{Frame, FrameError};
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Error, Fork, FramePage, Lease,
     LeaseAction, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo,
@@ -349,5 +350,9 @@ impl<S: Store> Store for LargeValues<S> {
 
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.store.values()
     }
 }

@@ -22,6 +22,7 @@ mod rows;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod values;
 mod worker;
 mod writer;
 
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
     Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery,
@@ -266,6 +268,10 @@ impl Store for SqliteStore {
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
         Some(self)
     }
 }

@@ -15,7 +15,7 @@ const APPLICATION_ID: i64 = 0x524B_4A4C;
 
 /// Each script brings the schema from the version of its index to the next. Scripts that were
 /// released never change.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 // Rows of `frames` are in the order of their commits and have no index, so a commit touches the
 // end of the table and the rows of its branches, wherever their older frames stand. Ids of
@@ -122,6 +122,17 @@ const VERSION_3: &str = "
 ALTER TABLE branches ADD COLUMN lease_boot INTEGER;
 ALTER TABLE branches ADD COLUMN lease_until INTEGER;
 ALTER TABLE branches ADD COLUMN last_wait INTEGER NOT NULL DEFAULT 0;
+";
+
+// Small values beside the journals.
+const VERSION_4: &str = "
+CREATE TABLE small_values (
+    namespace TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (namespace, kind, key)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// What every database begins with.

@@ -22,3 +22,9 @@ rekindle_testkit::queue_conformance!(queue_sqlite, Sqlite::default);
 rekindle_testkit::queue_conformance!(queue_metered_memory, Metered::<Memory>::default);
 rekindle_testkit::queue_conformance!(queue_anchored_sqlite, Marked::<Sqlite>::default);
 rekindle_testkit::queue_conformance!(queue_faulty_sqlite, Faulty::<Sqlite>::default);
+
+rekindle_testkit::values_conformance!(values_memory, Memory::default);
+rekindle_testkit::values_conformance!(values_files, Files::default);
+rekindle_testkit::values_conformance!(values_sqlite, Sqlite::default);
+rekindle_testkit::values_conformance!(values_metered_sqlite, Metered::<Sqlite>::default);
+rekindle_testkit::values_conformance!(values_faulty_files, Faulty::<Files>::default);

@@ -12,6 +12,8 @@ mod fixtures;
 mod full_disk;
 mod gate;
 mod killed;
+mod marks;
 mod model;
 mod skewed;
 mod urls;
+mod values;

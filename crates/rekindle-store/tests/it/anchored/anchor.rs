@@ -110,3 +110,32 @@ async fn closing_the_store_writes_what_an_anchor_lacks() {
     store.remove(&Removal::Session { session: key("a") }).await.unwrap();
     assert_eq!(gone(&later.journal).await, ["a"]);
 }
+
+#[tokio::test]
+async fn any_store_that_keeps_values_can_be_an_anchor() {
+    for anchor in ["sqlite:{}/anchor.db", "file:{}/anchor", "objects:{}/anchor"] {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().display().to_string();
+        if !rekindle_store::schemes().contains(&anchor.split(':').next().unwrap()) {
+            continue;
+        }
+        let options = || StoreOptions::new().with_setting("anchor", anchor.replace("{}", &place));
+        let open = || journal(rekindle_store::open(&format!("sqlite:{place}/rekindle.db"), options()).unwrap());
+        let first = open();
+        create(&first, "a").await;
+        append(&first, "a", &BranchId::main(), 3).await.unwrap();
+        drop(first);
+        let second = open();
+        let places = second.store().high_water().unwrap().places();
+        assert_eq!(places.iter().map(|place| place.anchor).collect::<Vec<_>>(), [false, true]);
+        let marked = second.store().high_water().unwrap().marked(&key("a")).await.unwrap();
+        assert_eq!(marked[1][&BranchId::main()].seq.0, 6, "{anchor}");
+        assert_sound(&second, anchor).await;
+        drop(second);
+        // The data and the marks beside it, replaced together.
+        for name in ["rekindle.db", "rekindle.db-marks"] {
+            std::fs::remove_file(directory.path().join(name)).unwrap();
+        }
+        assert_eq!(gone(&open()).await, ["a"], "{anchor}");
+    }
+}
