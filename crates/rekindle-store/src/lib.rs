@@ -45,7 +45,8 @@
 //! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
 //! | `s3://bucket/prefix`, `gs://…`, `az://…`, `objects:./dir` | `ObjectsStore` | `objects` |
 
-mod anchored;
+#[doc(hidden)]
+pub mod anchored;
 mod faulty;
 #[cfg(feature = "files")]
 #[doc(hidden)]

@@ -2,7 +2,8 @@
 //! from the data, and a session that has less than that is not gone on with. See
 //! `docs/design/0015-high-water-marks.md`.
 
-mod beside;
+#[doc(hidden)]
+pub mod beside;
 mod high_water;
 mod keeper;
 mod opened;

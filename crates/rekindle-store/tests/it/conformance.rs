@@ -1,7 +1,7 @@
 //! The conformance suite over every store under every codec, and over every decorator around
 //! every store.
 
-use crate::fixtures::{Faulty, Files, Marked, Memory, Metered, Sqlite};
+use crate::fixtures::{Beside, Faulty, Files, Marked, Memory, Metered, Sqlite};
 
 rekindle_testkit::conformance!(memory, Memory::default);
 rekindle_testkit::conformance!(files, Files::default);
@@ -26,5 +26,7 @@ rekindle_testkit::queue_conformance!(queue_faulty_sqlite, Faulty::<Sqlite>::defa
 rekindle_testkit::values_conformance!(values_memory, Memory::default);
 rekindle_testkit::values_conformance!(values_files, Files::default);
 rekindle_testkit::values_conformance!(values_sqlite, Sqlite::default);
+rekindle_testkit::values_conformance!(values_beside_sqlite, Beside::database);
+rekindle_testkit::values_conformance!(values_beside_files, Beside::folder);
 rekindle_testkit::values_conformance!(values_metered_sqlite, Metered::<Sqlite>::default);
 rekindle_testkit::values_conformance!(values_faulty_files, Faulty::<Files>::default);

@@ -197,18 +197,14 @@ fn change(connection: &Connection, change: &Change) -> rusqlite::Result<Changed>
 }
 
 fn list(connection: &Connection, query: &ValueQuery) -> rusqlite::Result<ValuePage> {
-    let sql = "SELECT key, value FROM small_values
-               WHERE namespace = ?1 AND kind = ?2 AND key > ?3 ORDER BY key LIMIT ?4";
-    let mut statement = connection.prepare_cached(sql)?;
+    // Every key comes behind the empty text.
     let after = query.after.as_deref().unwrap_or_default();
-    let limit = i64::try_from(query.limit.saturating_add(1)).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![query.namespace.as_str(), query.kind.as_str(), after, limit], |row| {
-        Ok((row.get::<_, String>(0)?, Bytes::from(row.get::<_, Vec<u8>>(1)?)))
+    let sql = "SELECT key, value FROM small_values WHERE namespace = ?1 AND kind = ?2 AND key > ?3 ORDER BY key";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(params![query.namespace.as_str(), query.kind.as_str(), after], |row| {
+        Ok((row.get(0)?, Bytes::from(row.get::<_, Vec<u8>>(1)?)))
     })?;
-    let mut values = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-    let more = values.len() > query.limit;
-    values.truncate(query.limit);
-    Ok(ValuePage { values, more })
+    ValuePage::fill(query.limit, rows)
 }
 
 /// Calls take microseconds and wait for no disk, so they are made where they are asked for.

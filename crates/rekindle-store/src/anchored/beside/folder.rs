@@ -192,16 +192,11 @@ fn list(folder: &Path, query: &ValueQuery) -> io::Result<ValuePage> {
         }
     }
     keys.sort_unstable();
-    let mut page = ValuePage::default();
-    for (key, path) in keys {
-        let Some(value) = read(&path, &key)? else { continue };
-        if page.values.len() == query.limit {
-            page.more = true;
-            break;
-        }
-        page.values.push((key, value));
-    }
-    Ok(page)
+    let values = keys.into_iter().filter_map(|(key, path)| match read(&path, &key) {
+        Ok(value) => value.map(|value| Ok((key, value))),
+        Err(error) => Some(Err(error)),
+    });
+    ValuePage::fill(query.limit, values)
 }
 
 /// Calls wait for no disk, so they are made where they are asked for.

@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "sqlite")]
-pub(super) use database::MarkDatabase;
+pub use database::MarkDatabase;
 #[cfg(feature = "files")]
-pub(super) use folder::MarkFolder;
+pub use folder::MarkFolder;
 
 /// The place beside the data at `path`: a sibling, so that replacing or deleting the data leaves it.
 /// Links are followed, so that every path to the data leads to the same marks.
