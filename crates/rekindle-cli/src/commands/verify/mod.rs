@@ -26,6 +26,10 @@ use crate::words::next;
 const MAX_SEEN: u64 = 1 << 30;
 /// How many places of damage are kept to be shown; all are counted.
 const SHOWN: usize = 1_000;
+/// The kind of damage that marks show, as it is written.
+const ROLLED_BACK: &str = "rolled_back";
+/// The kind of a session that only an earlier verification saw.
+const GONE: &str = "gone";
 
 /// Which sessions.
 #[derive(Debug, Args)]
@@ -157,12 +161,14 @@ fn tell_of_places(app: &App, engine: &Engine) -> bool {
 impl Sum {
     /// Sessions that were there, by marks and by an earlier verification.
     fn gone(&mut self, marked: Vec<GoneSession>, seen: BTreeMap<SessionKey, Heads>) {
-        let marked = marked.into_iter().map(|gone| (gone.session, gone.heads));
-        for (session, heads) in seen.into_iter().chain(marked) {
+        let marked = marked.into_iter().map(|gone| (gone.session, gone.heads, ROLLED_BACK));
+        let seen = seen.into_iter().map(|(session, heads)| (session, heads, GONE));
+        for (session, heads, kind) in marked.chain(seen) {
             if self.gone.insert(session.clone()) {
                 self.damaged += 1;
-                let at = heads.get(&BranchId::main()).map_or_else(|| "–".to_owned(), |head| format!("main:{}", head.seq));
-                self.note(&session, at, "rolled_back".to_owned(), high_water::gone(&session, &heads));
+                let at =
+                    heads.get(&BranchId::main()).map_or_else(|| "–".to_owned(), |head| format!("main:{}", head.seq));
+                self.note(&session, at, kind.to_owned(), high_water::gone(&session, &heads));
             }
         }
     }
@@ -240,12 +246,12 @@ impl Sum {
                 time::counted(self.torn, "unfinished write")
             ));
         }
-        let rolled_back = |kind: &str| kind == "rolled_back";
-        if let Some((session, ..)) = self.found.iter().find(|(_, _, kind, _)| rolled_back(kind)) {
+        let first = |wanted: fn(&str) -> bool| self.found.iter().find(|(_, _, kind, _)| wanted(kind));
+        if let Some((session, ..)) = first(|kind| kind == ROLLED_BACK) {
             let accept = next::line(app, ["verify", session.id.as_str(), "--accept", "--reason", "TEXT"]);
             app.ui.hint(format!("put the newer state back, or accept this one with `{accept}`"));
         }
-        if let Some((session, ..)) = self.found.iter().find(|(_, _, kind, _)| !rolled_back(kind)) {
+        if let Some((session, ..)) = first(|kind| ![ROLLED_BACK, GONE].contains(&kind)) {
             let checkpoints = next::line(app, ["sessions", "checkpoints", session.id.as_str()]);
             app.ui.hint(format!("`{checkpoints}` lists what can be gone back to; `rekindle fork` goes on from there"));
         }
