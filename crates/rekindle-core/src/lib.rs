@@ -6,6 +6,7 @@
 //! * [`Store`]: the contract backends implement, over opaque frames.
 //! * [`queue`]: what workers take their work from.
 //! * [`values`]: small values beside the journals.
+//! * [`high_water`]: marks of the highest heads, by which a rollback is noticed.
 //! * [`Journal`]: typed access to any store, for everybody else.
 //! * [`codec`]: from records to frames: limits, redaction, compression, encryption, hash chain.
 //! * [`retention`]: what may be pruned, and what is protected and why.
@@ -13,6 +14,7 @@
 
 pub mod codec;
 mod error;
+pub mod high_water;
 mod id;
 mod journal;
 mod json;

@@ -215,6 +215,8 @@ pub enum DamageKind {
     Index,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
+    /// They were there, as a high-water mark says, and are gone: the store was set back.
+    RolledBack,
 }
 
 impl Damage {

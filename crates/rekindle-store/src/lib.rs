@@ -45,6 +45,8 @@
 //! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
 //! | `s3://bucket/prefix`, `gs://…`, `az://…`, `objects:./dir` | `ObjectsStore` | `objects` |
 
+#[doc(hidden)]
+pub mod anchored;
 mod faulty;
 #[cfg(feature = "files")]
 #[doc(hidden)]
@@ -68,6 +70,7 @@ mod system;
 mod url;
 mod writer;
 
+pub use anchored::{Anchored, MarksIn};
 pub use faulty::{Fault, FaultPlan, FaultyStore};
 #[cfg(feature = "files")]
 pub use files::FileStore;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rekindle::operations::{self, Moved};
-use rekindle::{Engine, Error, ErrorKind, SessionKey, file_name};
+use rekindle::{DamageKind, Engine, Error, ErrorKind, SessionKey, file_name};
 use serde::Serialize;
 use serde_json::{Map, json};
 
@@ -72,7 +72,7 @@ impl Arguments {
             }
             None => self.to_output(app, &engine, &session).await?,
         }
-        Ok(Exit::Ok)
+        Ok(if is_rolled_back(app, &engine, &session).await? { Exit::Integrity } else { Exit::Ok })
     }
 
     async fn one(&self, engine: &Engine, session: &SessionKey, path: &Path) -> Result<Item, Error> {
@@ -110,6 +110,9 @@ impl Arguments {
             let path = folder.join(format!("{}.{EXTENSION}", file_name(session.id.as_str())));
             let error = match self.one(engine, &session, &path).await {
                 Ok(item) => {
+                    if is_rolled_back(app, engine, &session).await? {
+                        failed = Some(Exit::Integrity);
+                    }
                     (number, bytes) = (number + 1, bytes + item.bytes);
                     stream.iter_mut().try_for_each(|stream| stream.item(&item))?;
                     continue;
@@ -131,6 +134,21 @@ impl Arguments {
         warn_of_plain_text(app, engine);
         Ok(failed.unwrap_or(Exit::Ok))
     }
+}
+
+/// Whether a session was set back to an older state, of which people are told.
+async fn is_rolled_back(app: &App, engine: &Engine, session: &SessionKey) -> Result<bool, Error> {
+    let info = match engine.journal().open(session).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    let missing: Vec<_> = info.damage.into_iter().filter(|damage| damage.kind == DamageKind::RolledBack).collect();
+    if !missing.is_empty() {
+        let error = rekindle::high_water::rolled_back(session, &missing);
+        let (warn, reset) = (style::WARN, style::RESET);
+        app.ui.remark(format!("{warn}note:{reset} {}: {}", printable(session.id.as_str()), error.message()));
+    }
+    Ok(!missing.is_empty())
 }
 
 fn tell_all(app: &App, stream: Option<Stream>, folder: &Path, number: u64, bytes: u64) -> io::Result<()> {

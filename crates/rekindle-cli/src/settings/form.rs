@@ -27,6 +27,13 @@ pub struct Form {
     #[serde(deserialize_with = "size")]
     #[schemars(with = "Option<String>")]
     pub large_values_from: Option<u64>,
+    /// Whether marks of the highest heads are kept beside a `sqlite:` or `file:` store (in `<path>-marks`), so
+    /// that a store that was set back to an older state is noticed. Every process that uses the store needs the
+    /// same.
+    pub marks: Option<bool>,
+    /// Where marks of any store are kept too, up to a second behind: `s3://…`, `gs://…`, `az://…`, `objects:./dir`,
+    /// `file:./dir` or `sqlite:./marks.db`. It belongs to one store alone.
+    pub anchor: Option<String>,
     /// Where archives are: `s3://…`, `gs://…`, `az://…` or `objects:./dir`.
     pub archive: Option<String>,
     /// Whose sessions are meant.

@@ -124,12 +124,21 @@ impl Settings {
         settings.into_iter().fold(options, |options, (name, value)| options.with_setting(name, value))
     }
 
-    /// How a store is opened. The password and the place of large values are those of the usual
-    /// store, and no other hears of them.
+    /// How a store is opened. The password, the anchor and the place of large values are those of the
+    /// usual store, and no other hears of them.
     pub fn store_options(&self, url: &str, create: bool) -> Result<StoreOptions> {
         let mut options = self.bucket_options(url, create);
+        if let Some(marks) = self.form.marks {
+            options = options.with_setting("marks", marks.to_string());
+        }
         if url != self.store_url() {
             return Ok(options);
+        }
+        if let Some(place) = self.form.anchor.as_deref().and_then(|place| self.place("anchor", place)) {
+            for (name, value) in remote::service_settings(&place, |name| std::env::var(name).ok()) {
+                options = options.with_setting(format!("anchor_{name}"), value);
+            }
+            options = options.with_setting("anchor", place);
         }
         if let Some(reference) = self.form.store_password.as_ref().filter(|_| remote::takes_password(url)) {
             let reference = match self.layers.get("store_password") {

@@ -24,6 +24,7 @@ mod races;
 mod remote;
 mod resume_cases;
 mod review;
+mod rollback;
 mod scenes;
 mod servers;
 mod serving;

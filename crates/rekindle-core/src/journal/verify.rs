@@ -53,6 +53,8 @@ struct Walk<'a> {
     described: Seq,
     /// Frames that cannot be read because their data key is gone.
     erased: Option<(Seq, Seq, u64, String)>,
+    /// Heads that high-water marks name.
+    marked: Vec<Head>,
     report: &'a mut VerifyReport,
 }
 
@@ -80,6 +82,11 @@ impl Journal {
     /// Reads and checks everything of a session. `seen` holds heads that were there before:
     /// the session must still contain them.
     pub async fn verify(&self, session: &SessionKey, seen: &BTreeMap<BranchId, Head>) -> Result<VerifyReport> {
+        // Marks first: they are never ahead of the journal. Places that cannot be read say so themselves.
+        let marked = match self.store().high_water() {
+            Some(marks) => marks.marked(session).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
         let info = self.open_stored(session).await?;
         let mut report = VerifyReport {
             session: session.clone(),
@@ -96,7 +103,9 @@ impl Journal {
             }
         }
         for branch in &info.branches {
-            let last = self.verify_branch(&info, branch, seen, &mut report).await?;
+            let marked = marked.iter().filter_map(|heads| heads.get(&branch.branch).copied()).collect();
+            let last =
+                self.verify_branch(&info, branch, seen.get(&branch.branch).copied(), marked, &mut report).await?;
             // Of a session that nothing protects, the copy may have begun and the inbox not arrived.
             let arrived = |described: &&Described| info.header.is_protected() || described.at <= branch.head.seq;
             if let Some(described) = described.as_ref().filter(|_| branch.branch.is_inbox()).filter(arrived) {
@@ -136,12 +145,12 @@ impl Journal {
         &self,
         info: &SessionInfo,
         branch: &BranchInfo,
-        seen: &BTreeMap<BranchId, Head>,
+        seen: Option<Head>,
+        marked: Vec<Head>,
         report: &mut VerifyReport,
     ) -> Result<Seq> {
         let session = &info.header.key;
         let before = self.verify_start(info, branch, report).await?;
-        let seen = seen.get(&branch.branch).copied();
         let mut walk = Walk {
             journal: self,
             session,
@@ -149,6 +158,7 @@ impl Journal {
             before,
             keyed: false,
             seen,
+            marked,
             described: Seq::ZERO,
             erased: None,
             report,
@@ -315,6 +325,9 @@ impl Walk<'_> {
         let differs = |seen: &Head| seen.seq == seq && hash.is_some_and(|hash| hash != seen.hash);
         if self.seen.as_ref().is_some_and(differs) {
             self.report.add(DamageKind::Chain, self.branch, seq, seq, "is not what was seen there before");
+        }
+        if self.marked.iter().any(differs) {
+            self.report.damage.push(crate::high_water::replaced(self.branch, seq));
         }
     }
 

@@ -25,6 +25,7 @@ pub use read::{FramePage, Indexed, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, 
 
 use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;
+use crate::high_water::HighWater;
 use crate::id::{BranchId, OwnerId, SessionKey};
 use crate::position::Seq;
 use crate::queue::Queue;
@@ -108,6 +109,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The small values it keeps beside its sessions, if it keeps any.
     fn values(&self) -> Option<&dyn Values> {
+        None
+    }
+
+    /// The marks of the highest heads it keeps apart from its data, if it keeps any.
+    fn high_water(&self) -> Option<&dyn HighWater> {
         None
     }
 }
@@ -293,5 +299,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn values(&self) -> Option<&dyn Values> {
         (**self).values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        (**self).high_water()
     }
 }

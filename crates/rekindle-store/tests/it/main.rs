@@ -2,6 +2,7 @@
 #![cfg(all(feature = "files", feature = "sqlite"))]
 #![allow(clippy::unwrap_used)]
 
+mod anchored;
 mod conformance;
 mod costs;
 mod damage;

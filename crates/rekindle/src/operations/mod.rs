@@ -10,7 +10,7 @@
 //! | run | [`start`], [`resume`] |
 //! | have workers run | [`enqueue`], [`go_on`], [`run`], [`cancel_run`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
-//! | mend | [`settle`], [`verify`] |
+//! | mend | [`settle`], [`verify`], [`accept_rollback`] |
 //! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
 //! | move | [`copy`], [`export`], [`import`] |
 //! | put away | [`plan_archive`], [`archive`], [`archives`], [`restore`] |
@@ -19,6 +19,7 @@
 //! What is changed by hand is changed by one atomic append at the end of a branch that nobody
 //! runs. A running session is never written to: it is sent a message, a command or an answer.
 
+mod accept;
 mod answer;
 mod archive;
 mod at;
@@ -53,6 +54,7 @@ mod transfer;
 mod waits;
 mod write;
 
+pub use accept::{AcceptedState, Found, accept_rollback};
 pub use answer::{Answer, Answered, answer, signal};
 pub use archive::{
     ArchiveEntry, ArchiveOptions, ArchivePlace, ArchivePlan, Archived, Archives, RestoreOptions, Restored, archive,

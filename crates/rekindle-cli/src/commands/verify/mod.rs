@@ -1,9 +1,12 @@
 //! `rekindle verify`: reads and checks every byte of sessions.
 
-use std::collections::BTreeMap;
+mod accept;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rekindle::high_water::{self, GoneSession};
 use rekindle::operations::{self, Verified};
 use rekindle::{BranchId, Damage, DamageKind, Defect, Engine, Error, ErrorKind, Head, SessionKey};
 use serde::Deserialize;
@@ -23,11 +26,15 @@ use crate::words::next;
 const MAX_SEEN: u64 = 1 << 30;
 /// How many places of damage are kept to be shown; all are counted.
 const SHOWN: usize = 1_000;
+/// The kind of damage that marks show, as it is written.
+const ROLLED_BACK: &str = "rolled_back";
+/// The kind of a session that only an earlier verification saw.
+const GONE: &str = "gone";
 
 /// Which sessions.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle verify @\n  rekindle verify --all --json > heads.json\n  rekindle verify --all --seen heads.json\n\nEnds with 7 if anything is damaged. With --seen, a store that was set back to an older copy counts as\ndamaged too."
+    after_help = "Examples:\n  rekindle verify @\n  rekindle verify --all --json > heads.json\n  rekindle verify --all --seen heads.json\n  rekindle verify @ --accept --reason \"restored from Monday's backup\"\n\nEnds with 7 if anything is damaged, was set back to an older state or is gone, as the marks beside the\nstore (or those of --seen) show. --accept takes such a state for the right one and puts that on record:\ncalls whose records are gone may have happened, and a resume makes them again."
 )]
 pub struct Arguments {
     /// The sessions
@@ -39,6 +46,12 @@ pub struct Arguments {
     /// What an earlier `verify --json` printed: all of that must still be there
     #[arg(long, value_name = "FILE")]
     seen: Option<PathBuf>,
+    /// Take an older state for the right one, or that a session is gone
+    #[arg(long, conflicts_with = "seen", requires = "reason")]
+    accept: bool,
+    /// Why it is accepted, for the record
+    #[arg(long, value_name = "TEXT", requires = "accept")]
+    reason: Option<String>,
 }
 
 type Heads = BTreeMap<BranchId, Head>;
@@ -55,6 +68,7 @@ struct Sum {
     more: u64,
     /// What is wrong with the store outside its sessions.
     defects: Vec<Defect>,
+    gone: BTreeSet<SessionKey>,
 }
 
 impl Arguments {
@@ -66,6 +80,9 @@ impl Arguments {
         }
         let mut seen = self.seen.as_deref().map(read_seen).transpose()?.unwrap_or_default();
         let engine = app.engine(Access::Existing)?;
+        if self.accept {
+            return accept::run(app, &engine, &self.sessions, self.reason.as_deref()).await;
+        }
         let mut sum = Sum::default();
         if self.all {
             sum.defects(operations::check(&engine).await?);
@@ -92,12 +109,20 @@ impl Arguments {
             }
         }
         live.clear();
-        let gone: Vec<SessionKey> = if self.all { seen.into_keys().collect() } else { Vec::new() };
-        match stream {
-            Some(stream) => sum.end(stream, &gone)?,
-            None => sum.tell(app, &gone)?,
+        if self.all {
+            seen.retain(|session, _| session.namespace == *engine.namespace());
+            sum.gone(missing(app, &engine).await, seen);
         }
-        Ok(if sum.is_sound() { Exit::Ok } else { Exit::Integrity })
+        match stream {
+            Some(stream) => sum.end(stream)?,
+            None => sum.tell(app)?,
+        }
+        let reachable = tell_of_places(app, &engine);
+        Ok(match (sum.is_sound(), reachable) {
+            (true, true) => Exit::Ok,
+            (true, false) => Exit::Unreachable,
+            (false, _) => Exit::Integrity,
+        })
     }
 }
 
@@ -118,6 +143,32 @@ fn is_about_session(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. } | ErrorKind::KeyMissing { .. })
 }
 
+/// The sessions that marks name and that are gone.
+async fn missing(app: &App, engine: &Engine) -> Vec<GoneSession> {
+    let Some(marks) = engine.journal().store().high_water() else { return Vec::new() };
+    match marks.gone(engine.namespace()).await {
+        Ok(gone) => gone,
+        Err(error) => {
+            let (warn, reset) = (style::WARN, style::RESET);
+            app.ui.remark(format!("{warn}note:{reset} whether sessions are gone cannot be told: {}", error.message()));
+            Vec::new()
+        }
+    }
+}
+
+/// Says which marks could not be compared. Whether the anchor could.
+fn tell_of_places(app: &App, engine: &Engine) -> bool {
+    let places = engine.journal().store().high_water().map(|marks| marks.places()).unwrap_or_default();
+    let (warn, reset) = (style::WARN, style::RESET);
+    for place in &places {
+        if let Some(trouble) = &place.trouble {
+            let name = printable(&place.place);
+            app.ui.remark(format!("{warn}note:{reset} not compared with the marks in {name}: {trouble}"));
+        }
+    }
+    !places.iter().any(|place| place.anchor && place.trouble.is_some())
+}
+
 impl Sum {
     fn is_sound(&self) -> bool {
         self.damaged == 0 && self.defects.is_empty()
@@ -128,6 +179,20 @@ impl Sum {
             self.note(session.clone(), place.clone(), "store".to_owned(), detail.clone());
         }
         self.defects = defects;
+    }
+
+    /// Sessions that were there, by marks and by an earlier verification.
+    fn gone(&mut self, marked: Vec<GoneSession>, seen: BTreeMap<SessionKey, Heads>) {
+        let marked = marked.into_iter().map(|gone| (gone.session, gone.heads, ROLLED_BACK));
+        let seen = seen.into_iter().map(|(session, heads)| (session, heads, GONE));
+        for (session, heads, kind) in marked.chain(seen) {
+            if self.gone.insert(session.clone()) {
+                self.damaged += 1;
+                let at =
+                    heads.get(&BranchId::main()).map_or_else(|| "–".to_owned(), |head| format!("main:{}", head.seq));
+                self.note(Some(session.clone()), at, kind.to_owned(), high_water::gone(&session, &heads));
+            }
+        }
     }
 
     fn add(&mut self, session: &SessionKey, verified: &Result<Verified, Error>) {
@@ -168,15 +233,15 @@ impl Sum {
         }
     }
 
-    fn end(&self, stream: Stream, gone: &[SessionKey]) -> std::io::Result<()> {
+    fn end(&self, stream: Stream) -> std::io::Result<()> {
         let fields = json!({
             "sound": self.is_sound(), "verified": self.sessions, "damaged": self.damaged,
-            "records": self.records, "bytes": self.bytes, "gone": gone, "defects": self.defects,
+            "records": self.records, "bytes": self.bytes, "gone": self.gone, "defects": self.defects,
         });
         stream.end(fields.as_object().unwrap_or(&Map::new()))
     }
 
-    fn tell(&self, app: &App, gone: &[SessionKey]) -> std::io::Result<()> {
+    fn tell(&self, app: &App) -> std::io::Result<()> {
         if !self.found.is_empty() {
             let mut table = Table::new(&["SESSION", "AT", "DAMAGE", "DETAIL"]);
             for (session, at, kind, detail) in &self.found {
@@ -209,13 +274,15 @@ impl Sum {
                 time::counted(self.torn, "unfinished write")
             ));
         }
-        for session in gone {
-            app.ui.remark(format!("{} was there before and is gone", printable(session.id.as_str())));
+        let first = |wanted: fn(&str) -> bool| self.found.iter().find(|(_, _, kind, _)| wanted(kind));
+        if let Some((Some(session), ..)) = first(|kind| kind == ROLLED_BACK) {
+            let accept = next::line(app, ["verify", session.id.as_str(), "--accept", "--reason", "TEXT"]);
+            app.ui.hint(format!("put the newer state back, or accept this one with `{accept}`"));
         }
         if let Some(defect) = self.defects.first() {
             app.ui.hint(&defect.hint);
         }
-        if let Some((Some(session), ..)) = self.found.iter().find(|(.., kind, _)| kind != "store") {
+        if let Some((Some(session), ..)) = first(|kind| ![ROLLED_BACK, GONE, "store"].contains(&kind)) {
             let checkpoints = next::line(app, ["sessions", "checkpoints", session.id.as_str()]);
             app.ui.hint(format!("`{checkpoints}` lists what can be gone back to; `rekindle fork` goes on from there"));
         }
