@@ -12,6 +12,9 @@ use rekindle_store::FileStore;
 use crate::damage::{Victim, append, copy, genesis, kinds};
 use crate::script::{header, key};
 
+/// A name, and a way to take a session's files away.
+type Case = (&'static str, fn(&Victim));
+
 /// A store that has the session open, its head and a lease.
 async fn in_use(victim: &Victim) -> (FileStore, Head, Lease) {
     let store = victim.store();
@@ -32,7 +35,7 @@ async fn write(store: &FileStore, head: Head, lease: &Lease) -> rekindle_core::R
 
 #[tokio::test]
 async fn a_directory_that_was_deleted_or_replaced_ends_writing() {
-    let cases: [(&str, fn(&Victim)); 4] = [
+    let cases: [Case; 4] = [
         ("the session is deleted", |victim| fs::remove_dir_all(victim.session()).unwrap()),
         ("the session is replaced by a copy of itself", |victim| {
             let aside = victim.session().with_file_name("aside");
