@@ -61,7 +61,7 @@ async fn no_damaged_byte_and_no_cut_hides_a_session() {
         fs::write(original(&victim), &damaged).unwrap();
         let store = victim.store();
         let found = listed(&store).await;
-        assert_eq!(found.iter().map(plain).collect::<Vec<_>>(), [whole.clone()], "{name}");
+        assert_eq!((found.len(), found.first().map(plain).as_ref()), (1, Some(&whole)), "{name}");
         assert_eq!(kinds(&found[0]), [DamageKind::Index], "{name}");
         let opened = store.open(&key("s")).await.unwrap();
         assert_eq!((plain(&opened), kinds(&opened)), (whole.clone(), vec![DamageKind::Index]), "{name}");

@@ -4,11 +4,16 @@
 use std::fs;
 use std::time::Duration;
 
-use rekindle_core::{BranchId, DamageKind, ErrorKind, Head, Lease, OwnerId, Seq, Store as _, StoreExt as _};
+use rekindle_core::{
+    BranchId, DamageKind, ErrorKind, Head, Lease, NewSession, OwnerId, Seq, Store as _, StoreExt as _,
+};
 use rekindle_store::FileStore;
 
 use crate::damage::{Victim, append, copy, genesis, kinds};
-use crate::script::key;
+use crate::script::{header, key};
+
+/// A name, and a way to take a session's files away.
+type Case = (&'static str, fn(&Victim));
 
 /// A store that has the session open, its head and a lease.
 async fn in_use(victim: &Victim) -> (FileStore, Head, Lease) {
@@ -30,7 +35,7 @@ async fn write(store: &FileStore, head: Head, lease: &Lease) -> rekindle_core::R
 
 #[tokio::test]
 async fn a_directory_that_was_deleted_or_replaced_ends_writing() {
-    let cases: [(&str, fn(&Victim)); 4] = [
+    let cases: [Case; 4] = [
         ("the session is deleted", |victim| fs::remove_dir_all(victim.session()).unwrap()),
         ("the session is replaced by a copy of itself", |victim| {
             let aside = victim.session().with_file_name("aside");
@@ -93,4 +98,18 @@ async fn a_session_that_another_store_removed_is_not_there_rather_than_replaced(
     store.release(&lease).await.unwrap();
     victim.store().remove(&rekindle_core::Removal::Session { session: key("s") }).await.unwrap();
     assert_eq!(*append(&store, head, "two").await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_session_without_records_is_watched_too() {
+    let victim = Victim::new().await;
+    let store = victim.store();
+    store.create(&NewSession::new(header("new"))).await.unwrap();
+    let (session, owner, ttl) = (key("new"), OwnerId::new("o").unwrap(), Duration::from_secs(60));
+    let lease = store.acquire(&session, &BranchId::main(), &owner, ttl).await.unwrap();
+    let directory = victim.session().with_file_name("new");
+    fs::rename(&directory, directory.with_file_name("aside")).unwrap();
+    copy(&directory.with_file_name("aside"), &directory);
+    let error = store.renew(&lease, ttl).await.unwrap_err();
+    assert!(error.message().contains("deleted, moved or replaced"), "{error:?}");
 }

@@ -7,6 +7,9 @@ use super::*;
 
 const FILES: [&str; 3] = ["rekindle.db", "rekindle.db-wal", "rekindle.db-shm"];
 
+/// A name, and a way to take a database away.
+type Case = (&'static str, fn(&Site));
+
 impl Site {
     fn rename(&self, from: &str, to: &str) {
         for name in FILES {
@@ -33,7 +36,7 @@ fn assert_replaced(error: &Error, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_was_deleted_or_replaced_ends_writing() {
-    let cases: [(&str, fn(&Site)); 5] = [
+    let cases: [Case; 5] = [
         ("deleted", |site| FILES.iter().for_each(|name| fs::remove_file(site.directory.path().join(name)).unwrap())),
         ("only the database deleted", |site| fs::remove_file(site.path()).unwrap()),
         ("only the log deleted", |site| fs::remove_file(site.directory.path().join(FILES[1])).unwrap()),
