@@ -86,7 +86,7 @@ pub struct ReceiptSignature {
 impl Journal {
     /// Removes a session and destroys its data key, and gives a signed receipt. If it fails behind the removal,
     /// repeating it with the session gone is `NotFound`: [`Journal::destroy_orphaned_keys`] completes it.
-    pub async fn erase(&self, session: &SessionKey, author: Option<String>) -> Result<Receipt> {
+    pub async fn erase(&self, session: &SessionKey, author: Option<String>) -> Result<(Receipt, Removed)> {
         let context = |error: Error| error.during("erase").on(session);
         let info = self.open_stored(session).await.map_err(context)?;
         let mut branches = Vec::with_capacity(info.branches.len());
@@ -95,7 +95,7 @@ impl Journal {
         }
         // Nothing goes that the receipt does not tell.
         let removal = Removal::SessionAt { session: session.clone(), heads: info.heads() };
-        self.store.remove(&removal).await.map_err(context)?;
+        let removed = self.store.remove(&removal).await.map_err(context)?;
         self.codec.forget(session);
         let data_key = self.destroy_key(&info.header).await.map_err(context)?;
         let SessionHeader { key, incarnation, genesis, .. } = info.header;
@@ -111,7 +111,7 @@ impl Journal {
             notice: NOTICE.to_owned(),
             signature: None,
         };
-        self.signed(receipt)
+        Ok((self.signed(receipt)?, removed))
     }
 
     /// Whether a receipt was signed with a key of this journal and not changed since. `KeyMissing` if the key

@@ -328,6 +328,11 @@ impl Journal {
         self.remove_session(session, Removal::SessionAt { session: session.clone(), heads }).await
     }
 
+    /// The same, but its data key stays: for a session that was put away and may come back.
+    pub async fn put_away(&self, session: &SessionKey, heads: BTreeMap<BranchId, Head>) -> Result<Removed> {
+        self.store.remove(&Removal::SessionAt { session: session.clone(), heads }).await
+    }
+
     /// Appends to the inbox what `append` makes of the session as it is, again if others were
     /// quicker.
     async fn append_to_inbox(

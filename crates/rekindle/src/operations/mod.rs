@@ -11,7 +11,7 @@
 //! | have workers run | [`enqueue`], [`go_on`], [`run`], [`cancel_run`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
 //! | mend | [`settle`], [`verify`], [`accept_rollback`] |
-//! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
+//! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`], [`erase_session`] |
 //! | move | [`copy`], [`export`], [`import`] |
 //! | put away | [`plan_archive`], [`archive`], [`archives`], [`restore`] |
 //! | keep results or state yourself | [`pending`], [`save_state`], [`saved_state`] |
@@ -83,7 +83,7 @@ pub use replay::{By, ReplayStep, Replayed, StepEnd, replay};
 pub use resume::{resume, start};
 pub use retention::{
     Cleared, Deleted, Freed, Pruned, Unmarked, clear_session, delete_checkpoints, delete_inactive, delete_inactive_of,
-    delete_older_than, plan_prune, prune,
+    delete_older_than, erase_session, plan_prune, prune,
 };
 pub use run::{RunPhase, RunProgress, cancel_run, run};
 pub use saved::{Saved, SavedState, save_state, saved_state};

@@ -47,6 +47,12 @@ pub struct Arguments {
     /// Only says what would be copied
     #[arg(long)]
     dry_run: bool,
+    /// Copy also what is neither signed nor encrypted, although keys are set, and put that on record
+    #[arg(long)]
+    accept_unprotected: bool,
+    /// Why that is accepted, for the record
+    #[arg(long, value_name = "TEXT", requires = "accept_unprotected")]
+    reason: Option<String>,
 }
 
 /// What is done with another history of the same id.
@@ -87,7 +93,7 @@ impl Arguments {
         for (from, each) in &mut all {
             while let Some(session) = each.next(from).await? {
                 copying.room_for_one(usize::from(self.jobs)).await?;
-                copying.start(from, &to, session, self.options());
+                copying.start(from, &to, session, self.options(app));
             }
         }
         copying.finish().await?;
@@ -124,14 +130,23 @@ impl Arguments {
         }
     }
 
-    fn options(&self) -> CopyOptions {
+    fn options(&self, app: &App) -> CopyOptions {
         let diverged = match self.existing {
             Existing::Refuse => Diverged::Refuse,
             Existing::Skip => Diverged::Skip,
             Existing::Rename => Diverged::Rename,
             Existing::Replace => Diverged::Replace,
         };
-        CopyOptions { diverged, verify: self.verify, dry_run: self.dry_run, rename: None }
+        CopyOptions {
+            diverged,
+            verify: self.verify,
+            dry_run: self.dry_run,
+            rename: None,
+            accept_unprotected: self.accept_unprotected,
+            author: Some(app.author()),
+            reason: self.reason.clone().unwrap_or_default(),
+            place: Some(place_of(&self.to).to_string()),
+        }
     }
 }
 

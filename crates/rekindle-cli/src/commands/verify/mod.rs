@@ -1,6 +1,7 @@
 //! `rekindle verify`: reads and checks every byte of sessions.
 
 mod accept;
+mod receipt;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,9 @@ pub struct Arguments {
     /// Why it is accepted, for the record
     #[arg(long, value_name = "TEXT", requires = "accept")]
     reason: Option<String>,
+    /// Check the receipts of `sessions rm --receipt`, and what is left of the sessions they name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sessions", "all", "seen", "accept"])]
+    receipt: Option<PathBuf>,
 }
 
 type Heads = BTreeMap<BranchId, Head>;
@@ -74,6 +78,9 @@ struct Sum {
 impl Arguments {
     /// Verifies them.
     pub async fn run(self, app: &App) -> Outcome {
+        if let Some(file) = &self.receipt {
+            return receipt::run(app, file).await;
+        }
         if self.sessions.is_empty() && !self.all {
             let hint = "name one (`rekindle verify @`), or say --all";
             return Err(Error::invalid("nothing says which session to verify").hint(hint).into());

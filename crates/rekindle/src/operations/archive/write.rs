@@ -226,5 +226,5 @@ async fn remove(engine: &Engine, place: &dyn ArchivePlace, entry: &ArchiveEntry)
             .hint("it stays in the store; archive it again"));
     }
     // What arrives from here on is not in the archive, and then the session stays.
-    engine.journal().clear_session_at(session, entry.heads.clone()).await.map(Freed::from)
+    engine.journal().put_away(session, entry.heads.clone()).await.map(Freed::from)
 }
