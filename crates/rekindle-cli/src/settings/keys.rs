@@ -32,7 +32,11 @@ pub const KEYS: &[Key] = &[
         "where values go that are too large for the store: s3://…, gs://…, az://… or objects:./dir",
     ),
     key("large_values_from", "256KiB", "from which size on they go there"),
-    key("marks", "true", "sqlite: and file: stores: whether marks beside the store show when it was set back to an older state"),
+    key(
+        "marks",
+        "true",
+        "sqlite: and file: stores: whether marks beside the store show when it was set back to an older state",
+    ),
     key("anchor", "", "where marks of any store are kept too: s3://…, gs://…, az://…, objects:, file: or sqlite:"),
     key("archive", "", "where archives are: s3://…, gs://…, az://… or objects:./dir"),
     key("namespace", "default", "whose sessions are meant"),

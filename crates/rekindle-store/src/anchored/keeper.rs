@@ -178,7 +178,8 @@ impl Task {
             if closing {
                 return;
             }
-            let rest = if failed.is_empty() { self.lag.max(SHORTEST_REST).max(begun.elapsed() * REST) } else { AFTER_FAILURE };
+            let rest =
+                if failed.is_empty() { self.lag.max(SHORTEST_REST).max(begun.elapsed() * REST) } else { AFTER_FAILURE };
             put_back(shared, failed);
             drop(flushes);
             self.rest(shared, rest);
