@@ -20,6 +20,9 @@ const MOST_PENDING: usize = 50_000;
 const MOST_KNOWN: usize = 2_000;
 /// The thread rests this many times as long as it worked, so that it takes a tenth of one core at most.
 const REST: u32 = 9;
+/// The shortest rest: commits that follow each other faster share a mark. The first one after a rest is
+/// marked at once.
+const SHORTEST_REST: Duration = Duration::from_millis(2);
 /// How long it rests after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// How long an anchor may take to answer once the store was closed.
@@ -175,7 +178,8 @@ impl Task {
             if closing {
                 return;
             }
-            let rest = if failed.is_empty() { self.lag.max(begun.elapsed() * REST) } else { AFTER_FAILURE };
+            let rest =
+                if failed.is_empty() { self.lag.max(SHORTEST_REST).max(begun.elapsed() * REST) } else { AFTER_FAILURE };
             put_back(shared, failed);
             drop(flushes);
             self.rest(shared, rest);
