@@ -322,13 +322,10 @@ impl Journal {
     fn opened(&self, mut info: SessionInfo) -> SessionInfo {
         match self.codec.open_header(info.header.clone()) {
             Ok(header) => info.header = header,
-            Err(error) => info.damage.push(Damage {
-                kind: DamageKind::Header,
-                branch: BranchId::main(),
-                first: Seq(1),
-                last: Seq(1),
-                detail: error.message().to_owned(),
-            }),
+            Err(error) => {
+                let (main, one) = (BranchId::main(), Seq(1));
+                info.damage.push(Damage::new(DamageKind::Header, main, one, one, error.message()));
+            }
         }
         info
     }

@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind};
 use crate::json::Json;
 
-pub use audit::{BudgetRaised, DriftAccepted, Edit, SessionDescribed, StaleAccepted};
+pub use audit::{BudgetRaised, DriftAccepted, Edit, HistoryLost, SessionDescribed, StaleAccepted};
 pub use checkpoint::{
     Checkpoint, CheckpointMarked, CheckpointRemoved, CheckpointSource, CheckpointSubstituted, CheckpointTrigger,
     CheckpointType,
@@ -216,6 +216,8 @@ records! {
     "budget_raised" => BudgetRaised,
     /// Title, tags, labels or metadata changed (in the inbox).
     "session_described" => SessionDescribed,
+    /// Records that cannot be read any more were passed over.
+    "history_lost" => HistoryLost,
 }
 
 struct RecordVisitor;
@@ -292,7 +294,8 @@ impl Record {
             | Self::Edit(_)
             | Self::DriftAccepted(_)
             | Self::StaleAccepted(_)
-            | Self::BudgetRaised(_) => Marks::AUDIT,
+            | Self::BudgetRaised(_)
+            | Self::HistoryLost(_) => Marks::AUDIT,
             Self::SessionDescribed(_) => Marks::SESSION,
             _ => Marks::NONE,
         }

@@ -222,6 +222,18 @@ fn examples() -> Vec<Record> {
         .into(),
         RunStarted { evicted: Some(id("vm/1-2/4711/99/own_1")), ..RunStarted::new(id("run_3"), "agent") }.into(),
         WaitExpired { wait: id("wait_1"), extra: extra() }.into(),
+        HistoryLost {
+            branch: BranchId::main(),
+            from: Seq(41),
+            through: Seq(44),
+            detail: "the checksum does not fit the bytes".into(),
+            calls: vec![id("call_1")],
+            turn: Some(2),
+            author: Some("maria".into()),
+            extra: extra(),
+        }
+        .into(),
+        HistoryLost::new(BranchId::inbox(), Seq(3), Seq(3)).into(),
     ]
 }
 

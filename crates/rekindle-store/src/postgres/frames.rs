@@ -163,14 +163,13 @@ pub(super) async fn ending_at(
 
 fn slot(row: &Row, branch: &BranchId) -> Outcome<Slot> {
     let (first, last) = (Seq(unsigned(row, 1)?), Seq(unsigned(row, 2)?));
-    let damaged = |kind, detail| Slot::Damaged(Damage { kind, branch: branch.clone(), first, last, detail });
     Ok(match Frame::from_bytes(Bytes::copy_from_slice(row.try_get(3)?)) {
         Ok(frame) if (frame.first, frame.last) == (first, last) => Slot::Whole(frame),
-        Ok(frame) => damaged(
-            DamageKind::Format,
-            format!("holds records {} to {} in the place of {first} to {last}", frame.first, frame.last),
-        ),
-        Err(error) => damaged(error.kind, error.detail.into_owned()),
+        Ok(frame) => {
+            let detail = format!("holds records {} to {} in the place of {first} to {last}", frame.first, frame.last);
+            Slot::Damaged(Damage::new(DamageKind::Format, branch.clone(), first, last, detail))
+        }
+        Err(error) => Slot::Damaged(Damage::of_frame(error, branch.clone(), first, last)),
     })
 }
 

@@ -69,12 +69,12 @@ pub(super) fn hash_of(last: Seq, entries: Value) -> Result<Option<Hash>> {
 }
 
 fn slot(branch: &BranchId, first: Seq, last: Seq, bytes: Bytes) -> Slot {
-    let damaged = |kind, detail| Slot::Damaged(Damage { kind, branch: branch.clone(), first, last, detail });
     match Frame::from_bytes(bytes) {
         Ok(frame) if (frame.first, frame.last) == (first, last) => Slot::Whole(frame),
         Ok(frame) => {
-            damaged(DamageKind::Format, format!("a frame of records {} to {} stands here", frame.first, frame.last))
+            let detail = format!("a frame of records {} to {} stands here", frame.first, frame.last);
+            Slot::Damaged(Damage::new(DamageKind::Format, branch.clone(), first, last, detail))
         }
-        Err(error) => damaged(error.kind, error.to_string()),
+        Err(error) => Slot::Damaged(Damage::of_frame(error, branch.clone(), first, last)),
     }
 }

@@ -151,14 +151,17 @@ impl Page<'_> {
                     format!("holds records {} to {} in the place of {first} to {last}", frame.first, frame.last);
                 self.add_damage(entry, DamageKind::Format, detail);
             }
-            Err(error) => self.add_damage(entry, error.kind, error.detail.into_owned()),
+            Err(error) => {
+                let branch = self.read.branch.clone();
+                self.slots.push(Slot::Damaged(Damage::of_frame(error, branch, first, last)));
+            }
         }
         Ok(())
     }
 
     fn add_damage(&mut self, entry: &Entry, kind: DamageKind, detail: String) {
         let (branch, first, last) = (self.read.branch.clone(), entry.first, entry.last);
-        self.slots.push(Slot::Damaged(Damage { kind, branch, first, last, detail }));
+        self.slots.push(Slot::Damaged(Damage::new(kind, branch, first, last, detail)));
     }
 }
 
