@@ -9,6 +9,7 @@ mod bad_input;
 mod basics;
 mod changes;
 mod copy;
+mod damage;
 mod look;
 mod mcp;
 mod mixed_versions;
