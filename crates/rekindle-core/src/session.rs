@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
+use crate::codec::FrameError;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, Namespace, OwnerId, SessionId, SessionKey};
 use crate::json::Json;
@@ -183,6 +184,12 @@ pub struct Damage {
     pub last: Seq,
     /// What was found, for people.
     pub detail: String,
+    /// The format version of bytes that a newer version wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_version: Option<u32>,
+    /// The id of the key that the bytes need and that was not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// What kind of damage.
@@ -220,6 +227,17 @@ pub enum DamageKind {
 }
 
 impl Damage {
+    /// Damage to the records `first` to `last` of a branch.
+    pub fn new(kind: DamageKind, branch: BranchId, first: Seq, last: Seq, detail: impl Into<String>) -> Self {
+        Self { kind, branch, first, last, detail: detail.into(), found_version: None, key: None }
+    }
+
+    /// Damage to the records `first` to `last` of a branch, whose bytes are not a frame.
+    pub fn of_frame(error: FrameError, branch: BranchId, first: Seq, last: Seq) -> Self {
+        let FrameError { kind, detail, found_version, key } = error;
+        Self { kind, branch, first, last, detail: detail.into_owned(), found_version, key }
+    }
+
     /// Whether records are affected. They are not by an unfinished write that was cut off, nor by an index that was
     /// rebuilt, which names no record.
     pub fn affects_records(&self) -> bool {

@@ -64,6 +64,7 @@ pub const KEYS: &[Key] = &[
     key("run.on_persist_failure", "halt", "when the store fails: halt, pause, degrade"),
     key("run.pending_writes", "true", "whether the outcome of each call is recorded on its own"),
     key("run.on_wait", "suspend", "when everything waits for somebody: suspend, hold"),
+    key("run.on_damaged_inbox", "stop", "when records of a session's inbox cannot be read: stop, continue"),
     key("run.grace", "10s", "how long calls under way may take to end when a run is stopped"),
     key("server.token", "", "the token that clients over HTTP must know; a reference such as @env:REKINDLE_TOKEN"),
     key("encryption.key", "", "encrypts what is stored; a reference such as @file:store.key"),

@@ -9,6 +9,7 @@ mod bad_input;
 mod basics;
 mod changes;
 mod copy;
+mod damage;
 mod disk;
 mod look;
 mod mcp;

@@ -102,11 +102,27 @@ pub struct FrameError {
     pub kind: DamageKind,
     /// What was found.
     pub detail: Cow<'static, str>,
+    /// The format version, if it is newer than those this build reads.
+    pub found_version: Option<u32>,
+    /// The id of the key that is needed and was not given.
+    pub key: Option<String>,
 }
 
 impl FrameError {
-    pub(crate) fn new(kind: DamageKind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, detail: detail.into() }
+    /// An error of that kind.
+    pub fn new(kind: DamageKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, detail: detail.into(), found_version: None, key: None }
+    }
+
+    /// The error about a format version that this build does not read.
+    pub(crate) fn version(found: u8) -> Self {
+        let detail = format!("format version {found}; this build reads up to {FORMAT_VERSION}");
+        Self { found_version: Some(found.into()), ..Self::new(DamageKind::Version, detail) }
+    }
+
+    /// The error about a key that was not given.
+    pub(crate) fn key(key: &str, detail: String) -> Self {
+        Self { key: Some(key.to_owned()), ..Self::new(DamageKind::Key, detail) }
     }
 }
 
@@ -260,8 +276,7 @@ impl Frame {
             return Err(format("does not begin as a frame does"));
         }
         if bytes[3] > FORMAT_VERSION {
-            let detail = format!("format version {}; this build reads up to {FORMAT_VERSION}", bytes[3]);
-            return Err(FrameError::new(DamageKind::Version, detail));
+            return Err(FrameError::version(bytes[3]));
         }
         let stored = u32::from_le_bytes(bytes[CHECKSUM_AT..HEADER].try_into().expect("four bytes"));
         if stored != checksum(&bytes) {
@@ -377,6 +392,7 @@ mod tests {
     fn a_newer_format_says_so() {
         let mut bytes = example().to_bytes().to_vec();
         bytes[3] = 9;
-        assert_eq!(Frame::from_bytes(bytes.into()).unwrap_err().kind, DamageKind::Version);
+        let error = Frame::from_bytes(bytes.into()).unwrap_err();
+        assert_eq!((error.kind, error.found_version), (DamageKind::Version, Some(9)));
     }
 }

@@ -118,8 +118,7 @@ impl Frame {
         text.extend_from_slice(body);
         let version: Version = serde_json::from_slice(&text).map_err(|_| format("is not a frame"))?;
         if version.v > FORMAT_VERSION {
-            let detail = format!("format version {}; this build reads up to {FORMAT_VERSION}", version.v);
-            return Err(FrameError::new(DamageKind::Version, detail));
+            return Err(FrameError::version(version.v));
         }
         let line: Line<'_, S> = serde_json::from_slice(&text).map_err(|_| format("is not a frame"))?;
         let decode = |text: &str| STANDARD.decode(text).map(Bytes::from).map_err(|_| format("is not base64"));

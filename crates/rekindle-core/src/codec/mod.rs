@@ -404,13 +404,7 @@ impl Codec {
     /// Checks that the frames of a base are those of `head`, all of them, in order.
     pub fn check_base(&self, place: Place<'_>, head: Head, frames: &[Frame], thorough: bool) -> Result<(), Damage> {
         let mut before = Head { seq: Seq::ZERO, hash: head.hash };
-        let missing = |detail: &str| Damage {
-            kind: DamageKind::Missing,
-            branch: place.branch.clone(),
-            first: Seq(1),
-            last: head.seq,
-            detail: detail.to_owned(),
-        };
+        let missing = |detail: &str| Damage::new(DamageKind::Missing, place.branch.clone(), Seq(1), head.seq, detail);
         for frame in frames {
             if !frame.is_base() || frame.nonce != base_nonce(head.seq, frames.len()) {
                 return Err(missing("the compacted history is incomplete"));
@@ -455,8 +449,7 @@ impl Codec {
         let broken = |kind, detail: String| Err(damage(place, frame, FrameError::new(kind, detail)));
         if frame.first > before.seq.next() {
             let (first, last) = (before.seq.next(), frame.first.previous());
-            let detail = "the records are gone".to_owned();
-            return Err(Damage { kind: DamageKind::Missing, branch: place.branch.clone(), first, last, detail });
+            return Err(Damage::new(DamageKind::Missing, place.branch.clone(), first, last, "the records are gone"));
         }
         if frame.first < before.seq.next() {
             return broken(DamageKind::Chain, format!("stands behind record {}", before.seq));
@@ -475,7 +468,10 @@ impl Codec {
             false => None,
             true => match self.protection.ring().and_then(|ring| ring.get(&frame.key)) {
                 Some(keys) => Some(&keys.chain),
-                None => return broken(DamageKind::Key, format!("needs the key `{}` to be checked", frame.key)),
+                None => {
+                    let detail = format!("needs the key `{}` to be checked", frame.key);
+                    return Err(damage(place, frame, FrameError::key(&frame.key, detail)));
+                }
             },
         };
         if chain_hash(chain_key.map(|key| &**key), place.branch, frame, &payload) != frame.hash {
@@ -693,11 +689,13 @@ impl Codec {
             let main = || ring.filter(|_| !frame.has_data_key()).and_then(|ring| ring.get(&frame.key));
             let Some(keys) = data.as_ref().map(|data| &data.keys).or_else(main) else {
                 let refused = self.keychain.get(place.session).filter(|_| frame.has_data_key());
-                let detail = match refused {
-                    Some(Standing::Refused { message, .. }) => message,
-                    _ => format!("is encrypted with the key `{}`, which was not given", frame.key),
-                };
-                return Err(FrameError::new(DamageKind::Key, detail));
+                return Err(match refused {
+                    Some(Standing::Refused { key, message }) => FrameError::key(&key, message),
+                    _ => {
+                        let detail = format!("is encrypted with the key `{}`, which was not given", frame.key);
+                        FrameError::key(&frame.key, detail)
+                    }
+                });
             };
             payload = Cow::Owned(unseal(keys, place, frame, &payload)?);
         }
@@ -708,7 +706,8 @@ impl Codec {
         // any key it is only text; with keys, one that names a key nobody has is a forgery.
         if let Some(ring) = ring.filter(|_| frame.is_keyed() && !frame.is_sealed()) {
             let keys = ring.get(&frame.key).ok_or_else(|| {
-                FrameError::new(DamageKind::Key, format!("is signed with the key `{}`, which was not given", frame.key))
+                let detail = format!("is signed with the key `{}`, which was not given", frame.key);
+                FrameError::key(&frame.key, detail)
             })?;
             if chain_hash(Some(&keys.chain), place.branch, frame, &payload) != frame.hash {
                 return Err(FrameError::new(DamageKind::Sealed, "its signature does not fit its content"));
@@ -720,13 +719,7 @@ impl Codec {
 
 /// What is wrong with a frame, with where it stands.
 fn damage(place: Place<'_>, frame: &Frame, error: FrameError) -> Damage {
-    Damage {
-        kind: error.kind,
-        branch: place.branch.clone(),
-        first: frame.first,
-        last: frame.last,
-        detail: error.detail.into_owned(),
-    }
+    Damage::of_frame(error, place.branch.clone(), frame.first, frame.last)
 }
 
 impl Damage {
@@ -735,17 +728,10 @@ impl Damage {
         let kind = match self.kind {
             DamageKind::Version => {
                 let supported = u32::from(FORMAT_VERSION);
-                let found = self
-                    .detail
-                    .split(|c: char| !c.is_ascii_digit())
-                    .find_map(|n| n.parse().ok())
-                    .unwrap_or(supported + 1);
+                let found = self.found_version.unwrap_or(supported + 1);
                 ErrorKind::VersionTooNew { what: "frame".into(), found, supported }
             }
-            DamageKind::Key => {
-                let key = self.detail.split('`').nth(1).unwrap_or_default().to_owned();
-                ErrorKind::KeyMissing { key }
-            }
+            DamageKind::Key => ErrorKind::KeyMissing { key: self.key.clone().unwrap_or_default() },
             DamageKind::Elsewhere => ErrorKind::Unsupported,
             _ => ErrorKind::Corrupt,
         };

@@ -380,3 +380,30 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn damage_names_version_and_key_whatever_its_text_says() {
+    let (key, main) = (session("a"), BranchId::main());
+    let damage = |kind, text| Damage::new(kind, main.clone(), Seq(7), Seq(8), text);
+    let check = |damage: Damage, expected: ErrorKind| {
+        assert_eq!(*damage.to_error(&key).kind(), expected);
+        let text = serde_json::to_string(&damage).unwrap();
+        assert_eq!(serde_json::from_str::<Damage>(&text).unwrap(), damage);
+    };
+    let supported = u32::from(FORMAT_VERSION);
+    let newer = |found| ErrorKind::VersionTooNew { what: "frame".into(), found, supported };
+    let version = damage(DamageKind::Version, "the line at byte 4711 has format version 9");
+    check(Damage { found_version: Some(9), ..version.clone() }, newer(9));
+    check(version, newer(supported + 1));
+    let missing = damage(DamageKind::Key, "is encrypted with a key that was not given");
+    check(Damage { key: Some("a`b".into()), ..missing.clone() }, ErrorKind::KeyMissing { key: "a`b".into() });
+    check(missing, ErrorKind::KeyMissing { key: String::new() });
+}
+
+#[test]
+fn damage_as_it_was_written_before_is_still_read() {
+    let text = r#"{"kind":"key","branch":"main","first":3,"last":4,"detail":"is sealed"}"#;
+    let damage: Damage = serde_json::from_str(text).unwrap();
+    assert_eq!((damage.found_version, &damage.key), (None, &None));
+    assert_eq!(serde_json::to_string(&damage).unwrap(), text);
+}

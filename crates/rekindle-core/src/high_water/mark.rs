@@ -241,7 +241,7 @@ pub fn replaced(branch: &BranchId, seq: Seq) -> Damage {
 }
 
 fn damage(branch: BranchId, first: Seq, last: Seq, detail: String) -> Damage {
-    Damage { kind: DamageKind::RolledBack, branch, first, last, detail }
+    Damage::new(DamageKind::RolledBack, branch, first, last, detail)
 }
 
 /// What people are told of a session that a mark names and that is gone.

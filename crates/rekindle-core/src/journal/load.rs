@@ -231,13 +231,8 @@ impl Folding<'_> {
 }
 
 pub(super) fn downgraded(branch: &BranchId, frame: &Frame) -> Damage {
-    Damage {
-        kind: DamageKind::Unprotected,
-        branch: branch.clone(),
-        first: frame.first,
-        last: frame.last,
-        detail: "is not protected although the records before it are".into(),
-    }
+    let detail = "is not protected although the records before it are";
+    Damage::new(DamageKind::Unprotected, branch.clone(), frame.first, frame.last, detail)
 }
 
 impl Journal {
@@ -307,14 +302,14 @@ impl Journal {
         }
         let (head, branch) = (folding.folded.head, &position.branch);
         if head.seq != position.seq {
-            let (first, last, detail) = (head.seq.next(), position.seq, "the records are gone".to_owned());
-            let gone = Damage { kind: DamageKind::Missing, branch: branch.clone(), first, last, detail };
+            let (first, last) = (head.seq.next(), position.seq);
+            let gone = Damage::new(DamageKind::Missing, branch.clone(), first, last, "the records are gone");
             return Err(folding.damaged(&gone));
         }
         let recorded = info.branch(branch)?.head;
         if head.seq == recorded.seq && head != recorded {
-            let (seq, detail) = (recorded.seq, "is not the one the branch ends with".to_owned());
-            let forged = Damage { kind: DamageKind::Head, branch: branch.clone(), first: seq, last: seq, detail };
+            let (seq, detail) = (recorded.seq, "is not the one the branch ends with");
+            let forged = Damage::new(DamageKind::Head, branch.clone(), seq, seq, detail);
             return Err(folding.damaged(&forged));
         }
         Ok(folding.folded)
@@ -332,16 +327,17 @@ impl Journal {
             Err(error) if *error.kind() == ErrorKind::Corrupt => error,
             Err(error) => return Err(error),
         };
-        let Some(damaged) = error.position().cloned() else { return Err(error) };
+        // Everything before the damage was folded without an error, so the newest checkpoint there can be
+        // reached: one more fold, whatever stands behind the damage.
+        let Some(damaged) = error.position() else { return Err(error) };
+        let before = Position::new(damaged.branch.clone(), damaged.seq.previous());
         let info = self.open(session).await?;
-        let wanted = at.cloned().unwrap_or(Position::new(info.current.clone(), info.current_branch()?.head.seq));
-        for candidate in self.checkpoints(session, Some(&wanted), None, usize::MAX).await? {
-            let before_damage = candidate.position.branch != damaged.branch || candidate.position.seq < damaged.seq;
-            if before_damage && let Ok(restored) = self.load(session, Some(&candidate.position)).await {
-                return Ok((restored, Some(error)));
-            }
+        let Ok(newest) = self.checkpoints_opened(&info, Some(&before), None, 1).await else { return Err(error) };
+        let Some(used) = newest.into_iter().next() else { return Err(error) };
+        match self.load_opened(info, Some(&used.position)).await {
+            Ok(restored) => Ok((restored, Some(error))),
+            Err(_) => Err(error),
         }
-        Err(error)
     }
 
     async fn fold_stretch(&self, folding: &mut Folding<'_>, stretch: &Stretch) -> Result<()> {
@@ -398,7 +394,8 @@ impl Journal {
         let page = self.store().read(&read).await?;
         let place = Place { session, branch };
         let mut before: Option<Head> = None;
-        let entries = page.slots.into_iter().map(|slot| {
+        let mut entries = Vec::with_capacity(page.slots.len());
+        for slot in page.slots {
             let link = match (&slot, before.take()) {
                 (Slot::Whole(frame), Some(before)) => self.codec().check_link(place, frame, before, false),
                 _ => Ok(()),
@@ -407,11 +404,15 @@ impl Journal {
                 before = Some(Head { seq: frame.last, hash: frame.hash });
             }
             match link {
-                Ok(()) => self.entry(place, slot),
-                Err(damage) => Entry::Damaged(damage),
+                Ok(()) => entries.push(self.entry(place, slot)),
+                // What is missing stands before the frame, which is as good as its content.
+                Err(gap) if gap.kind == DamageKind::Missing => {
+                    entries.extend([Entry::Damaged(gap), self.entry(place, slot)]);
+                }
+                Err(damage) => entries.push(Entry::Damaged(damage)),
             }
-        });
-        Ok(entries.collect())
+        }
+        Ok(entries)
     }
 
     pub(super) fn batch(&self, place: Place<'_>, slot: Slot, on_damage: OnDamage) -> Result<Option<Batch>> {

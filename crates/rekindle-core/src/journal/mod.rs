@@ -377,13 +377,14 @@ impl Journal {
                     info.current = described.current;
                 }
             }
-            Err(error) => info.damage.push(Damage {
-                kind: DamageKind::Header,
-                branch: BranchId::main(),
-                first: Seq(1),
-                last: Seq(1),
-                detail: error.message().to_owned(),
-            }),
+            Err(error) => {
+                let (main, one) = (BranchId::main(), Seq(1));
+                let kind = match error.kind() {
+                    ErrorKind::KeyMissing { .. } => DamageKind::Key,
+                    _ => DamageKind::Header,
+                };
+                info.damage.push(Damage::new(kind, main, one, one, error.message()));
+            }
         }
         info
     }

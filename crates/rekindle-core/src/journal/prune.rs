@@ -271,7 +271,7 @@ impl Journal {
                 if batch.as_ref().is_some_and(hides) {
                     let (kind, branch) = (DamageKind::Index, stretch.branch.clone());
                     let detail = "the index does not fit the frame: it is not found by its marks".to_owned();
-                    return Err(Damage { kind, branch, first, last, detail }.to_error(session));
+                    return Err(Damage::new(kind, branch, first, last, detail).to_error(session));
                 }
             }
         }

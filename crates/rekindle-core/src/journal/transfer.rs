@@ -186,6 +186,12 @@ impl Journal {
     ) -> Result<Transferred> {
         let session = &info.header.key.clone();
         let context = |error: Error| error.during("export").on(session);
+        // What a store noticed may stand behind the recorded head, where the frames are not read.
+        if let Some(damage) = info.damage.iter().find(|damage| damage.affects_records()) {
+            let error =
+                damage.to_error(session).hint("run verify to list all damage; a damaged session is not exported");
+            return Err(context(error));
+        }
         let signer = self.codec().signer();
         let version = if signer.is_some() { EXPORT_VERSION } else { 1 };
         let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0, payloads, signer };
@@ -368,14 +374,11 @@ impl<'a> Input<'a> {
     fn wrong(&self, error: FrameError) -> Error {
         let message = format!("line {} of the file {error}", self.number);
         match error.kind {
-            DamageKind::Version => Error::new(
-                ErrorKind::VersionTooNew {
-                    what: "frame".into(),
-                    found: u32::from(crate::codec::FORMAT_VERSION) + 1,
-                    supported: u32::from(crate::codec::FORMAT_VERSION),
-                },
-                message,
-            ),
+            DamageKind::Version => {
+                let supported = u32::from(crate::codec::FORMAT_VERSION);
+                let found = error.found_version.unwrap_or(supported + 1);
+                Error::new(ErrorKind::VersionTooNew { what: "frame".into(), found, supported }, message)
+            }
             _ => Error::corrupt(message),
         }
     }

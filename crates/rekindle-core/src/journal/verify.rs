@@ -1,18 +1,26 @@
 //! Verification: every byte of a session is read and checked, and all damage is listed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
 
 use serde::Serialize;
 
 use super::Journal;
-use super::load::downgraded;
+use super::load::{Entry, downgraded};
 use crate::codec::{Described, Place};
 use crate::error::{ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
-use crate::position::{Hash, Head, Seq};
+use crate::position::{Hash, Head, Position, Seq};
 use crate::record::{Marks, Record};
 use crate::session::{BranchInfo, Damage, DamageKind, SessionInfo};
+use crate::status::Status;
 use crate::store::{ReadFrames, Slot, StoreExt as _};
+
+/// So many of the newest frames are looked at where not all of them are read.
+const NEWEST: usize = 64;
+
+/// What is said of records that are not there.
+const GONE: &str = "the records are gone";
 
 /// What verification found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,6 +63,10 @@ struct Walk<'a> {
     erased: Option<(Seq, Seq, u64, String)>,
     /// Heads that high-water marks name.
     marked: Vec<Head>,
+    /// The status as the records read so far say; nothing if that is not known.
+    status: Option<Status>,
+    /// Everything so far was read and is as it should be.
+    whole: bool,
     report: &'a mut VerifyReport,
 }
 
@@ -120,8 +132,7 @@ impl Journal {
             report.add(DamageKind::Missing, branch, Seq(1), Seq::MAX, "the branch is gone");
         }
         // A store may have noticed while opening what was found again while reading.
-        let mut known = HashSet::new();
-        report.damage.retain(|damage| known.insert((damage.kind, damage.branch.clone(), damage.first, damage.last)));
+        report.damage = each_once(report.damage);
         Ok(report)
     }
 
@@ -150,19 +161,8 @@ impl Journal {
         report: &mut VerifyReport,
     ) -> Result<Seq> {
         let session = &info.header.key;
-        let before = self.verify_start(info, branch, report).await?;
-        let mut walk = Walk {
-            journal: self,
-            session,
-            branch: &branch.branch,
-            before,
-            keyed: false,
-            seen,
-            marked,
-            described: Seq::ZERO,
-            erased: None,
-            report,
-        };
+        let (before, status) = self.verify_start(info, branch, report).await?;
+        let mut walk = Walk { seen, marked, status, ..Walk::new(self, session, &branch.branch, before, report) };
         walk.compare(before.0, before.1);
         let mut read = ReadFrames::all(session.clone(), branch.branch.clone());
         loop {
@@ -182,6 +182,7 @@ impl Journal {
         let now =
             if grown { self.store().open(session).await?.branch(&branch.branch)?.clone() } else { branch.clone() };
         walk.finish(&now);
+        walk.compare_status(&now);
         Ok(walk.described)
     }
 
@@ -216,17 +217,76 @@ impl Journal {
         Ok(page.slots.first().is_some_and(|slot| slot.span() == (first, last)))
     }
 
-    /// Where the walk along a branch starts: behind its base, its fork point or the genesis.
+    /// The damage to records of a branch behind a position, up to the end of the branch: what a line of history
+    /// that goes on from that position does not know. Reads all of them.
+    pub async fn damage_behind(&self, info: &SessionInfo, position: &Position) -> Result<Vec<Damage>> {
+        let (session, branch) = (&info.header.key, info.branch(&position.branch)?);
+        let mut report = VerifyReport {
+            session: session.clone(),
+            frames: 0,
+            records: 0,
+            bytes: 0,
+            heads: info.heads(),
+            damage: Vec::new(),
+        };
+        report.damage.extend(told_behind(info, position).cloned());
+        if position.seq < branch.head.seq {
+            let before = (position.seq, self.hash_at(info, position).await.ok());
+            let mut walk = Walk::new(self, session, &branch.branch, before, &mut report);
+            let from = position.seq.next();
+            let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_range(from, branch.head.seq);
+            let visit = &mut |slots: Vec<Slot>| {
+                for slot in slots {
+                    // A fork may begin within a batch.
+                    if let Slot::Whole(frame) = &slot
+                        && frame.first <= position.seq
+                    {
+                        walk.before = (frame.first.previous(), Some(frame.prev));
+                    }
+                    walk.slot(slot);
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            self.store().read_pages(&read, visit).await?;
+            walk.finish(branch);
+        }
+        Ok(each_once(report.damage))
+    }
+
+    /// The same, of the newest records alone: costs the same in any history, and misses what is older.
+    pub async fn damage_at_end(&self, info: &SessionInfo, position: &Position) -> Result<Vec<Damage>> {
+        let (session, branch) = (&info.header.key, info.branch(&position.branch)?);
+        let mut found: Vec<Damage> = told_behind(info, position).cloned().collect();
+        let (from, through) = (position.seq.next(), branch.head.seq);
+        if from <= through {
+            let newest = ReadFrames::all(session.clone(), branch.branch.clone()).with_newest_first();
+            let page = self.store().read(&newest.with_range(from, through).with_limit(NEWEST)).await?;
+            let last = page.slots.first().map_or(position.seq, |slot| slot.span().1);
+            if last < through {
+                let gone = Damage::new(DamageKind::Missing, branch.branch.clone(), last.next(), through, GONE);
+                found.push(gone);
+            }
+            let place = Place { session, branch: &branch.branch };
+            found.extend(page.slots.into_iter().filter_map(|slot| match self.entry(place, slot) {
+                Entry::Batch(_) => None,
+                Entry::Damaged(damage) => Some(damage),
+            }));
+        }
+        Ok(each_once(found))
+    }
+
+    /// Where the walk along a branch starts: behind its base, its fork point or the genesis; and the status there, as
+    /// far as it is known.
     async fn verify_start(
         &self,
         info: &SessionInfo,
         branch: &BranchInfo,
         report: &mut VerifyReport,
-    ) -> Result<(Seq, Option<Hash>)> {
+    ) -> Result<((Seq, Option<Hash>), Option<Status>)> {
         let session = &info.header.key;
         if let Some(base) = branch.base {
             let place = Place { session, branch: &branch.branch };
-            let mut frames = Vec::new();
+            let (mut frames, mut status) = (Vec::new(), None);
             let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_base();
             let slots = self.store().read_all(&read).await?;
             let listed = Listed::of(&slots);
@@ -234,8 +294,9 @@ impl Journal {
                 match slot {
                     Slot::Whole(frame) => {
                         report.bytes += frame.stored_len() as u64;
-                        if let Err(damage) = self.codec().decode(place, &frame) {
-                            report.damage.push(damage);
+                        match self.codec().decode(place, &frame) {
+                            Ok(batch) => status = Status::after(&batch.records).or(status),
+                            Err(damage) => report.damage.push(damage),
                         }
                         frames.push(frame);
                     }
@@ -247,12 +308,28 @@ impl Journal {
             if let Err(damage) = self.codec().check_base(place, base, &frames, true) {
                 report.damage.push(damage);
             }
-            return Ok((base.seq, Some(base.hash)));
+            // The base of a fork holds the runs of its parents too, which do not count.
+            let status = status.filter(|_| branch.parent.is_none());
+            return Ok(((base.seq, Some(base.hash)), status));
         }
         let start = branch.parent.as_ref().map_or(Seq::ZERO, |parent| parent.seq);
         // Damage at the fork point is the parent's, and listed with it.
-        Ok((start, self.start_hash(info, branch).await.ok().flatten()))
+        let hash = self.start_hash(info, branch).await.ok().flatten();
+        Ok(((start, hash), Some(Status::Idle)))
     }
+}
+
+/// What a store noticed when it opened the session, behind a position of its branch.
+fn told_behind<'a>(info: &'a SessionInfo, position: &'a Position) -> impl Iterator<Item = &'a Damage> {
+    let is_behind = |damage: &&Damage| damage.branch == position.branch && damage.last > position.seq;
+    let is_lost = |damage: &&Damage| !matches!(damage.kind, DamageKind::Torn | DamageKind::Header | DamageKind::Index);
+    info.damage.iter().filter(is_behind).filter(is_lost)
+}
+
+fn each_once(mut damage: Vec<Damage>) -> Vec<Damage> {
+    let mut seen = HashSet::new();
+    damage.retain(|damage| seen.insert((damage.kind, damage.branch.clone(), damage.first, damage.last)));
+    damage
 }
 
 impl VerifyReport {
@@ -267,20 +344,45 @@ impl VerifyReport {
     }
 
     fn add(&mut self, kind: DamageKind, branch: &BranchId, first: Seq, last: Seq, detail: impl Into<String>) {
-        self.damage.push(Damage { kind, branch: branch.clone(), first, last, detail: detail.into() });
+        self.damage.push(Damage::new(kind, branch.clone(), first, last, detail));
     }
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(
+        journal: &'a Journal,
+        session: &'a SessionKey,
+        branch: &'a BranchId,
+        before: (Seq, Option<Hash>),
+        report: &'a mut VerifyReport,
+    ) -> Self {
+        Self {
+            journal,
+            session,
+            branch,
+            before,
+            keyed: false,
+            seen: None,
+            marked: Vec::new(),
+            described: Seq::ZERO,
+            erased: None,
+            status: None,
+            whole: true,
+            report,
+        }
+    }
+
     fn slot(&mut self, slot: Slot) {
         let (first, last) = slot.span();
         if first > self.before.0.next() {
+            self.whole = false;
             let (from, to) = (self.before.0.next(), first.previous());
-            self.report.add(DamageKind::Missing, self.branch, from, to, "the records are gone");
+            self.report.add(DamageKind::Missing, self.branch, from, to, GONE);
             self.before = (to, None);
         }
         match slot {
             Slot::Damaged(damage) => {
+                self.whole = false;
                 self.report.damage.push(damage);
                 self.before = (last.max(self.before.0), None);
             }
@@ -309,14 +411,31 @@ impl Walk<'_> {
                 let describes = |record: &Record| matches!(record, Record::SessionDescribed(_));
                 let last = batch.numbered().filter(|(_, record)| describes(record)).last();
                 self.described = last.map_or(self.described, |(seq, _)| seq);
+                self.status = Status::after(&batch.records).or(self.status);
             }
             // It continues what stands before it: only its content is beyond reach.
             Err(damage) if damage.kind == DamageKind::Key && frame.has_data_key() => {
+                self.whole = false;
                 let (first, _, frames, key) =
                     self.erased.take().unwrap_or((frame.first, frame.last, 0, frame.key_id().to_owned()));
                 self.erased = Some((first, frame.last, frames + 1, key));
             }
-            Err(damage) => self.report.damage.push(damage),
+            Err(damage) => {
+                self.whole = false;
+                self.report.damage.push(damage);
+            }
+        }
+    }
+
+    /// Compares the stored status with the one that the records come to, unless some of them cannot be read.
+    fn compare_status(&mut self, branch: &BranchInfo) {
+        let ends_there = self.before == (branch.head.seq, Some(branch.head.hash));
+        let Some(status) = self.status.filter(|_| self.whole && ends_there && !branch.branch.is_inbox()) else {
+            return;
+        };
+        if status != branch.status {
+            let detail = format!("the index says that the branch is {}, its records say {status}", branch.status);
+            self.report.add(DamageKind::Index, self.branch, branch.head.seq, branch.head.seq, detail);
         }
     }
 
@@ -341,7 +460,7 @@ impl Walk<'_> {
         let (seq, hash) = self.before;
         let opened_at = self.report.heads.get(self.branch).map_or(Seq::ZERO, |head| head.seq);
         if seq < branch.head.seq.min(opened_at) {
-            self.report.add(DamageKind::Missing, self.branch, seq.next(), branch.head.seq, "the records are gone");
+            self.report.add(DamageKind::Missing, self.branch, seq.next(), branch.head.seq, GONE);
         } else if seq > branch.head.seq || (seq == branch.head.seq && hash.is_some_and(|hash| hash != branch.head.hash))
         {
             let detail = format!("history ends at record {seq}, the recorded head is {}", branch.head.seq);

@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind};
 use crate::json::Json;
 
-pub use audit::{Accepted, BudgetRaised, DriftAccepted, Edit, SessionDescribed, StaleAccepted};
+pub use audit::{Accepted, BudgetRaised, DriftAccepted, Edit, HistoryLost, SessionDescribed, StaleAccepted};
 pub use checkpoint::{
     Checkpoint, CheckpointMarked, CheckpointRemoved, CheckpointSource, CheckpointSubstituted, CheckpointTrigger,
     CheckpointType,
@@ -218,6 +218,8 @@ records! {
     "session_described" => SessionDescribed,
     /// A person accepted something that would otherwise be refused (in the inbox).
     "accepted" => Accepted,
+    /// Records that cannot be read any more were passed over.
+    "history_lost" => HistoryLost,
 }
 
 struct RecordVisitor;
@@ -298,7 +300,8 @@ impl Record {
             | Self::DriftAccepted(_)
             | Self::StaleAccepted(_)
             | Self::Accepted(_)
-            | Self::BudgetRaised(_) => Marks::AUDIT,
+            | Self::BudgetRaised(_)
+            | Self::HistoryLost(_) => Marks::AUDIT,
             Self::SessionDescribed(_) => Marks::SESSION,
             _ => Marks::NONE,
         }

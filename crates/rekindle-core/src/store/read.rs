@@ -147,18 +147,17 @@ impl Slot {
     /// found by such an index, or not found, is not what was written.
     pub fn indexed(branch: &BranchId, index: Indexed, bytes: Bytes) -> Self {
         let Indexed { first, last, marks } = index;
-        let damaged = |kind, detail| Self::Damaged(Damage { kind, branch: branch.clone(), first, last, detail });
+        let misfit = |detail| Self::Damaged(Damage::new(DamageKind::Index, branch.clone(), first, last, detail));
         match Frame::from_bytes(bytes) {
-            Ok(frame) if (frame.first, frame.last) != (first, last) => damaged(
-                DamageKind::Index,
-                format!("the index does not fit the frame, which holds records {} to {}", frame.first, frame.last),
-            ),
-            Ok(frame) if marks.is_some_and(|marks| marks != i64::from(frame.marks.0)) => damaged(
-                DamageKind::Index,
-                format!("the index does not fit the frame, whose marks are {}", frame.marks.0),
-            ),
+            Ok(frame) if (frame.first, frame.last) != (first, last) => misfit(format!(
+                "the index does not fit the frame, which holds records {} to {}",
+                frame.first, frame.last
+            )),
+            Ok(frame) if marks.is_some_and(|marks| marks != i64::from(frame.marks.0)) => {
+                misfit(format!("the index does not fit the frame, whose marks are {}", frame.marks.0))
+            }
             Ok(frame) => Self::Whole(frame),
-            Err(error) => damaged(error.kind, error.detail.into_owned()),
+            Err(error) => Self::Damaged(Damage::of_frame(error, branch.clone(), first, last)),
         }
     }
 

@@ -232,6 +232,18 @@ fn examples() -> Vec<Record> {
         }
         .into(),
         SessionDescribed { current: Some(id("fork")), ..SessionDescribed::default() }.into(),
+        HistoryLost {
+            branch: BranchId::main(),
+            from: Seq(41),
+            through: Seq(44),
+            detail: "the checksum does not fit the bytes".into(),
+            calls: vec![id("call_1")],
+            turn: Some(2),
+            author: Some("maria".into()),
+            extra: extra(),
+        }
+        .into(),
+        HistoryLost::new(BranchId::inbox(), Seq(3), Seq(3)).into(),
     ]
 }
 

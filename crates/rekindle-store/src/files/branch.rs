@@ -171,8 +171,8 @@ impl Branch {
         match scan.at(recorded.seq) {
             Some(Item::Line(line)) if recorded.seq > self.floor() => {
                 let fits = line.last == recorded.seq && line.hash == recorded.hash;
-                let detail = "the record is not the one the session knows as a head".into();
-                let finding = Finding { kind: DamageKind::Head, first: recorded.seq, last: recorded.seq, detail };
+                let detail = "the record is not the one the session knows as a head";
+                let finding = Finding::new(DamageKind::Head, recorded.seq, recorded.seq, detail);
                 (!fits).then_some(finding)
             }
             _ => None,
@@ -365,7 +365,7 @@ impl Branch {
 }
 
 fn torn(next: Seq, detail: String) -> Finding {
-    Finding { kind: DamageKind::Torn, first: next, last: next, detail }
+    Finding::new(DamageKind::Torn, next, next, detail)
 }
 
 fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {

@@ -204,7 +204,7 @@ fn unreadable(key: SessionKey, name: &str, error: &Error, now: Moment) -> Known 
     let mut info = new.session_info(now.wall);
     // When it last changed is not known either: to a policy about old sessions it is not one.
     info.branches.iter_mut().for_each(|branch| branch.updated_at = now.wall);
-    let finding = Finding { kind, first: Seq(1), last: Seq::MAX, detail: error.message().to_owned() };
+    let finding = Finding::new(kind, Seq(1), Seq::MAX, error.message().to_owned());
     info.damage.push(finding.on(&BranchId::main()));
     let (directory, revision) = (name.to_owned(), String::new());
     Known { directory, revision, files: Vec::new(), info, settled: false, stable: false }

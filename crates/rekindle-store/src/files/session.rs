@@ -386,12 +386,12 @@ impl State {
     fn damage(&self) -> impl Iterator<Item = Damage> {
         let index = self.index_damage.as_ref().map(|why| {
             let detail = format!("{why}, and its next run writes {ORIGINAL} anew");
-            Finding { kind: DamageKind::Index, first: Seq::ZERO, last: Seq::ZERO, detail }.on(&BranchId::main())
+            Finding::new(DamageKind::Index, Seq::ZERO, Seq::ZERO, detail).on(&BranchId::main())
         });
         let lost = self.lost.iter().map(|name| {
             let detail = format!("where the records in branches/{name} begin was lost with an earlier {ORIGINAL}");
             let branch = decoded(name).and_then(|name| BranchId::new(name).ok()).unwrap_or_else(BranchId::main);
-            Finding { kind: DamageKind::Index, first: Seq(1), last: Seq::MAX, detail }.on(&branch)
+            Finding::new(DamageKind::Index, Seq(1), Seq::MAX, detail).on(&branch)
         });
         index.into_iter().chain(lost)
     }

@@ -146,7 +146,7 @@ impl<S: Store> LargeValues<S> {
         let name = elsewhere.place.rsplit_once(' ').map_or(elsewhere.place, |(_, name)| name);
         let lost = |kind, detail: String| {
             let (branch, first, last) = (read.branch.clone(), frame.first, frame.last);
-            Ok(Slot::Damaged(Damage { kind, branch, first, last, detail }))
+            Ok(Slot::Damaged(Damage::new(kind, branch, first, last, detail)))
         };
         // A reference that was tampered with must not reach into another session.
         if !name.starts_with(&format!("{}/", sessions_folder(&read.session))) {

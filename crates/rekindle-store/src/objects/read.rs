@@ -189,7 +189,7 @@ impl Inner {
                     false => Slot::Damaged(damage(read, entry, DamageKind::Index, MISFIT)),
                 },
                 Ok(_) => Slot::Damaged(damage(read, entry, DamageKind::Chain, "another frame stands there")),
-                Err(error) => Slot::Damaged(damage(read, entry, error.kind, &error.detail)),
+                Err(error) => Slot::Damaged(Damage::of_frame(error, read.branch.clone(), entry.first, entry.last)),
             }
         };
         Ok(Some(entries.iter().map(slot).collect()))
@@ -197,13 +197,13 @@ impl Inner {
 }
 
 fn damage(read: &ReadFrames, entry: &Entry, kind: DamageKind, detail: &str) -> Damage {
-    Damage { kind, branch: read.branch.clone(), first: entry.first, last: entry.last, detail: detail.to_owned() }
+    Damage::new(kind, read.branch.clone(), entry.first, entry.last, detail)
 }
 
 fn lost(read: &ReadFrames, segment: &Segment, kind: DamageKind, detail: &str) -> (u64, Wanted) {
     let first = segment.first.max(segment.cut.next());
     let detail = format!("{detail} ({})", segment.name);
-    (0, Wanted::Lost(Damage { kind, branch: read.branch.clone(), first, last: segment.last, detail }))
+    (0, Wanted::Lost(Damage::new(kind, read.branch.clone(), first, segment.last, detail)))
 }
 
 fn selected(folder: &Folder, segment: &Segment, entries: &[Entry], read: &ReadFrames) -> Vec<(u64, Wanted)> {

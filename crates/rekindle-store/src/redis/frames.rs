@@ -81,6 +81,6 @@ fn slot(branch: &BranchId, index: Indexed, bytes: Bytes) -> Slot {
     if !bytes.is_empty() {
         return Slot::indexed(branch, index, bytes);
     }
-    let (kind, detail) = (DamageKind::Missing, "the index names a frame that is gone".to_owned());
-    Slot::Damaged(Damage { kind, branch: branch.clone(), first: index.first, last: index.last, detail })
+    let detail = "the index names a frame that is gone";
+    Slot::Damaged(Damage::new(DamageKind::Missing, branch.clone(), index.first, index.last, detail))
 }

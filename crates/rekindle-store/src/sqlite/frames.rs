@@ -161,7 +161,7 @@ impl Page<'_> {
 
     fn add_damage(&mut self, entry: &Entry, kind: DamageKind, detail: String) {
         let (branch, first, last) = (self.read.branch.clone(), entry.first, entry.last);
-        self.slots.push(Slot::Damaged(Damage { kind, branch, first, last, detail }));
+        self.slots.push(Slot::Damaged(Damage::new(kind, branch, first, last, detail)));
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rekindle::{
-    Cursor, DamageKind, Engine, Error, MAX_PAGE, SessionInfo, SessionPage, SessionQuery, Status, Timestamp, operations,
+    Cursor, Engine, Error, MAX_PAGE, SessionInfo, SessionPage, SessionQuery, Status, Timestamp, operations,
 };
 use serde_json::json;
 
@@ -13,7 +13,8 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::owner;
 use crate::ui::table::{Cell, Table};
-use crate::ui::{duration, printable, style, time};
+use crate::ui::{duration, style, time};
+use crate::words::damage;
 
 /// Which sessions.
 #[derive(Debug, Args)]
@@ -97,7 +98,9 @@ impl Arguments {
             return Ok(Exit::Ok);
         }
         tell(app, &page.sessions, now)?;
-        tell_damage(app, &page.sessions);
+        for info in &page.sessions {
+            damage::note(app, &info.header.key, &info.damage);
+        }
         if let Some(total) = page.total {
             app.ui.remark(format!("{} in all", time::count(total)));
         }
@@ -142,19 +145,9 @@ fn tell(app: &App, sessions: &[SessionInfo], now: Timestamp) -> std::io::Result<
     app.ui.line(table.lines(app.ui.table_width()).join("\n"))
 }
 
-/// Names the sessions that the store found damaged.
-fn tell_damage(app: &App, sessions: &[SessionInfo]) {
-    for info in sessions {
-        if let Some(damage) = info.damage.iter().find(|damage| damage.kind != DamageKind::Torn) {
-            let (bad, reset, id) = (style::BAD, style::RESET, printable(info.header.key.id.as_str()));
-            app.ui.remark(format!("{bad}damaged:{reset} {id}: {}", printable(&damage.detail)));
-        }
-    }
-}
-
 /// A session for programs.
 pub fn as_json(info: &SessionInfo) -> serde_json::Value {
-    let mut session = json!({
+    let mut told = json!({
         "session": info.header.key.id,
         "namespace": info.header.key.namespace,
         "status": owner::status(info),
@@ -168,9 +161,9 @@ pub fn as_json(info: &SessionInfo) -> serde_json::Value {
         "branch": info.current,
     });
     if !info.damage.is_empty() {
-        session["damage"] = json!(info.damage);
+        told["damage"] = json!(info.damage);
     }
-    session
+    told
 }
 
 fn status(text: &str) -> Result<Status, String> {
