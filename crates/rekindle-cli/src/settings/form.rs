@@ -61,7 +61,7 @@ pub struct Form {
     /// What is never stored.
     pub redaction: Redaction,
     /// Encrypts everything that is stored.
-    pub encryption: Option<Keys>,
+    pub encryption: Option<Encryption>,
     /// Signs everything that is stored.
     pub signing: Option<Keys>,
 }
@@ -121,6 +121,25 @@ pub struct Redaction {
     pub exclude: Vec<String>,
     /// Regular expressions of texts that are left out, by name.
     pub patterns: BTreeMap<String, String>,
+}
+
+/// A key that encrypts, or a program that keeps it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Encryption {
+    /// Where the key is: `@env:VARIABLE`, `@file:path`, `@keychain:service/account` or `@command:…`;
+    /// 64 hexadecimal digits.
+    #[serde(default)]
+    pub key: Option<SecretText>,
+    /// The key's id, by which it is found again after a change; `default` unless this says otherwise.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// Earlier keys by their ids, for reading.
+    #[serde(default)]
+    pub old: BTreeMap<String, SecretText>,
+    /// A program that wraps and unwraps the keys of sessions, with its arguments: the main key stays with it.
+    #[serde(default)]
+    pub service: Vec<String>,
 }
 
 /// A key and the ones before it.
