@@ -5,6 +5,7 @@
 mod aimock;
 mod archive;
 mod asked;
+mod authentic;
 mod bad_input;
 mod basics;
 mod changes;
