@@ -94,7 +94,11 @@ impl Exit {
             | Kind::NotResumable
             | Kind::Protected
             | Kind::WaitClosed => Self::Conflict,
-            Kind::Corrupt | Kind::VersionTooNew { .. } | Kind::KeyMissing { .. } | Kind::RolledBack => Self::Integrity,
+            Kind::Corrupt
+            | Kind::VersionTooNew { .. }
+            | Kind::KeyMissing { .. }
+            | Kind::RolledBack
+            | Kind::Unverified => Self::Integrity,
             Kind::StoreUnavailable | Kind::PersistFailed | Kind::ModelFailed => Self::Unreachable,
             Kind::Invalid | Kind::Limit { .. } | Kind::Unsupported => Self::Usage,
             _ => Self::Failed,

@@ -279,6 +279,18 @@ impl SessionInfo {
         })
     }
 
+    /// An error if the header does not fit the session: then it decides nothing, neither which agent runs nor on which
+    /// branch.
+    pub fn check_header(&self) -> Result<()> {
+        match self.damage.iter().find(|damage| damage.kind == DamageKind::Header) {
+            Some(damage) => {
+                let session = &self.header.key;
+                Err(damage.to_error(session).hint(format!("list all damage with `rekindle verify {}`", session.id)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Where each branch ends.
     pub fn heads(&self) -> BTreeMap<BranchId, Head> {
         self.branches.iter().map(|info| (info.branch.clone(), info.head)).collect()

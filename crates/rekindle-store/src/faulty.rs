@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use rekindle_core::high_water::HighWater;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
@@ -139,5 +140,9 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn values(&self) -> Option<&dyn Values> {
         self.store.values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        self.store.high_water()
     }
 }

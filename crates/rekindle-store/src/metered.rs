@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rekindle_core::high_water::HighWater;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
@@ -126,5 +127,9 @@ impl<S: Store> Store for MeteredStore<S> {
 
     fn values(&self) -> Option<&dyn Values> {
         self.store.values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        self.store.high_water()
     }
 }

@@ -12,6 +12,7 @@ use crate::words::number;
 
 /// What to do.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rekindle keys rewrap")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -21,7 +22,7 @@ pub struct Arguments {
 enum Command {
     /// Wrap the data keys of all sessions with the key that is active now
     #[command(
-        after_help = "Every encrypted session has a key of its own, which is stored under the main key. After another main key\nwas made the active one in the configuration, and the one before was put under `encryption.old`, this stores\nthe keys of all sessions of the namespace under the new one. No record is rewritten, and nothing need stop. Then\nthe old key can go, unless there are archives, or sessions from before they had keys of their own."
+        after_help = "Example:\n  rekindle keys rewrap\n\nEvery encrypted session has a key of its own, which is stored under the main key. After another main key\nwas made the active one in the configuration, and the one before was put under `encryption.old`, this stores\nthe keys of all sessions of the namespace under the new one. No record is rewritten, and nothing need stop. Then\nthe old key can go, unless there are archives, or sessions from before they had keys of their own."
     )]
     Rewrap,
 }

@@ -14,6 +14,14 @@ pub fn note(app: &App, session: &SessionKey, damage: &[Damage]) {
     tell(app, session, damage, "what it shows may not be the last there was");
 }
 
+/// Names a session of a list whose damage the store noticed.
+pub fn listed(app: &App, session: &SessionKey, damage: &[Damage]) {
+    if let Some(damage) = damage.iter().find(|damage| damage.kind != DamageKind::Torn) {
+        let (warn, reset, id) = (style::WARN, style::RESET, printable(session.id.as_str()));
+        app.ui.note(format!("{warn}damaged:{reset} {id}: {}", printable(&damage.detail)));
+    }
+}
+
 /// Says what a new branch does not know of the one it was forked from.
 pub fn lost(app: &App, session: &SessionKey, damage: &[Damage]) {
     tell(app, session, damage, "calls that may have been begun there are in doubt on the new branch");

@@ -111,7 +111,10 @@ impl Mark {
             return vec![damage(BranchId::main(), Seq(1), last, detail)];
         }
         let found: HashMap<_, _> = info.branches.iter().map(|found| (&found.branch, found)).collect();
-        let kept = self.branches.iter().filter(|(_, mark)| mark.standing == Standing::Kept);
+        let kept = self
+            .branches
+            .iter()
+            .filter(|(branch, mark)| mark.standing == Standing::Kept && !is_unreadable(info, branch, mark.head.seq));
         kept.filter_map(|(branch, mark)| missing(branch, mark.head, found.get(branch).copied())).collect()
     }
 
@@ -220,6 +223,12 @@ impl Mark {
             self.branches.insert(branch.branch.clone(), BranchMark { head: branch.head, standing });
         }
     }
+}
+
+/// Whether the store itself says that a record is there and cannot be read: then it is not gone.
+fn is_unreadable(info: &SessionInfo, branch: &BranchId, seq: Seq) -> bool {
+    let about_bytes = |kind| matches!(kind, DamageKind::Checksum | DamageKind::Format | DamageKind::Version);
+    info.damage.iter().any(|damage| about_bytes(damage.kind) && damage.branch == *branch && damage.last >= seq)
 }
 
 /// What is wrong with a branch that once ended at `head`.

@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Namespace, OwnerId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
 use crate::record::{Accepted, Extra, Record};
-use crate::session::{BranchInfo, DamageKind, SessionHeader, SessionInfo};
+use crate::session::{BranchInfo, Damage, DamageKind, SessionHeader, SessionInfo};
 use crate::status::Status;
 use crate::store::{Append, Base, Fork, NewSession, ReadFrames, Slot, StoreExt as _};
 
@@ -187,7 +187,9 @@ impl Journal {
         let session = &info.header.key.clone();
         let context = |error: Error| error.during("export").on(session);
         // What a store noticed may stand behind the recorded head, where the frames are not read.
-        if let Some(damage) = info.damage.iter().find(|damage| damage.affects_records()) {
+        // What was set back is whole up to its end, and can be saved.
+        let stops = |damage: &&Damage| damage.affects_records() && damage.kind != DamageKind::RolledBack;
+        if let Some(damage) = info.damage.iter().find(stops) {
             let error =
                 damage.to_error(session).hint("run verify to list all damage; a damaged session is not exported");
             return Err(context(error));

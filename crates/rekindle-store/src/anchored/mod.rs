@@ -19,8 +19,8 @@ use rekindle_core::high_water::{self as marks, HighWater, Mark, rolled_back};
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchId, BranchInfo, Capabilities, Damage, DamageKind, ErrorKind, Fork, FramePage, Head, Lease,
-    LeaseAction, LeaseRequest, NewSession, ReadFrames, Removal, Removed, Result, Retry, SessionInfo, SessionKey,
+    Append, Appended, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, ErrorKind, Fork, FramePage, Head,
+    Lease, LeaseAction, LeaseRequest, NewSession, ReadFrames, Removal, Removed, Result, Retry, SessionInfo, SessionKey,
     SessionPage, SessionQuery, Slot, Store,
 };
 
@@ -350,6 +350,10 @@ impl Store for Anchored {
                 self.0.store.remove(removal).await
             }
         }
+    }
+
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.0.store.check().await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::codec::{Frame, FrameError};
+use rekindle_core::high_water::HighWater;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
@@ -358,5 +359,9 @@ impl<S: Store> Store for LargeValues<S> {
 
     fn values(&self) -> Option<&dyn Values> {
         self.store.values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        self.store.high_water()
     }
 }

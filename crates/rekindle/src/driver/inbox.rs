@@ -439,7 +439,7 @@ impl Unread {
 
 /// Returns true if records cannot be read because of it.
 fn is_lost(damage: &Damage) -> bool {
-    !matches!(damage.kind, DamageKind::Torn | DamageKind::Header | DamageKind::Index)
+    !matches!(damage.kind, DamageKind::Torn | DamageKind::Header | DamageKind::Index | DamageKind::RolledBack)
 }
 
 fn gone(first: Seq, last: Seq) -> Damage {

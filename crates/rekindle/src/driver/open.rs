@@ -10,9 +10,8 @@ use rekindle_core::record::{
     RegisterUnset, RunStarted, StaleAccepted,
 };
 use rekindle_core::{
-    BranchId, BranchInfo, CheckpointId, DamageKind, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest,
-    OwnerId, Position, Record, Restored, Result, RunId, Seq, SessionInfo, SessionKey, State, Status, StoreExt as _,
-    Target,
+    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest, OwnerId,
+    Position, Record, Restored, Result, RunId, Seq, SessionInfo, SessionKey, State, Status, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
@@ -94,7 +93,7 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
         Some(looked) => looked.restored.info.clone(),
         None => engine.journal().open(session).await?,
     };
-    refuse_forged_header(&info)?;
+    info.check_header()?;
     let wanted = match &resume.checkpoint {
         Some(id) => Some(resumable(opening, id).await?),
         None => None,
@@ -126,17 +125,6 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
     // The branch may have gone on while somebody else's lease was waited for.
     let went_on = exact && !forks && claim.lease.head.seq != start.seq;
     if forks || went_on { claim.move_to_fork(engine, &start).await } else { Ok(claim) }
-}
-
-/// A header that does not fit its session decides nothing: not which agent runs, nor on which branch.
-fn refuse_forged_header(info: &SessionInfo) -> Result<()> {
-    match info.damage.iter().find(|damage| damage.kind == DamageKind::Header) {
-        Some(damage) => {
-            let session = &info.header.key;
-            Err(damage.to_error(session).hint(format!("list all damage with `rekindle verify {}`", session.id)))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Where a checkpoint is, if a run may be resumed from it.

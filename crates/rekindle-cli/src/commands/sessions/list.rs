@@ -99,7 +99,7 @@ impl Arguments {
         }
         tell(app, &page.sessions, now)?;
         for info in &page.sessions {
-            damage::note(app, &info.header.key, &info.damage);
+            damage::listed(app, &info.header.key, &info.damage);
         }
         if let Some(total) = page.total {
             app.ui.remark(format!("{} in all", time::count(total)));
