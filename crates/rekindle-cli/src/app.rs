@@ -79,7 +79,14 @@ impl App {
         if let Some(clock) = shifted.clone().filter(|_| !is_remote(url)) {
             options = options.with_clock(clock);
         }
-        let store = rekindle_store::open(url, options).map_err(|error| explained(error, url))?;
+        let store = match rekindle_store::open(url, options.clone()) {
+            // What may not be written can still be looked at; changes are refused, and say why.
+            Err(error) if access == Access::Existing && *error.kind() == ErrorKind::PersistFailed => {
+                rekindle_store::open(url, options.with_read_only(true))
+            }
+            other => other,
+        }
+        .map_err(|error| explained(error, url))?;
         let codec = self.settings.codec(Codec::new(), store.capabilities().compress_from)?;
         let journal = Journal::new(store, codec, shifted.unwrap_or_else(|| Arc::new(SystemClock)), system_ids()?);
         let mut engine = Engine::with_journal(journal)

@@ -148,6 +148,8 @@ commands! {
     Prune => prune;
     /// Reads and checks every byte of sessions
     Verify => verify;
+    /// Looks after the keys of encrypted sessions
+    Keys => keys;
     /// Writes a session as one portable file
     Export => export;
     /// Reads exported files, and what other programs stored

@@ -21,7 +21,7 @@ pub enum Exit {
     Cancelled,
     /// Somebody else has the session, or it has moved on.
     Conflict,
-    /// What is stored is damaged, or written by a newer version.
+    /// What is stored is damaged or was set back, or written by a newer version.
     Integrity,
     /// The model or the store cannot be reached.
     Unreachable,
@@ -41,7 +41,7 @@ impl Exit {
         (Self::Waiting, "the run waits for somebody: see `rekindle waits`"),
         (Self::Cancelled, "the run was cancelled"),
         (Self::Conflict, "somebody else has the session, or it has moved on"),
-        (Self::Integrity, "what is stored is damaged, or was written by a newer version"),
+        (Self::Integrity, "what is stored is damaged or was set back, or was written by a newer version"),
         (Self::Unreachable, "a model or the store cannot be reached, or cannot keep the data"),
         (Self::Unconfirmed, "a run was asked to stop, and did not confirm it within the time of --wait"),
         (Self::Interrupted, "paused by Ctrl-C or SIGTERM: resume it"),
@@ -94,7 +94,11 @@ impl Exit {
             | Kind::NotResumable
             | Kind::Protected
             | Kind::WaitClosed => Self::Conflict,
-            Kind::Corrupt | Kind::VersionTooNew { .. } | Kind::KeyMissing { .. } => Self::Integrity,
+            Kind::Corrupt
+            | Kind::VersionTooNew { .. }
+            | Kind::KeyMissing { .. }
+            | Kind::RolledBack
+            | Kind::Unverified => Self::Integrity,
             Kind::StoreUnavailable | Kind::PersistFailed | Kind::ModelFailed => Self::Unreachable,
             Kind::Invalid | Kind::Limit { .. } | Kind::Unsupported => Self::Usage,
             _ => Self::Failed,

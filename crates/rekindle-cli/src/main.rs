@@ -9,6 +9,7 @@ mod complete;
 mod exit;
 mod failure;
 mod files;
+mod key_service;
 mod owner;
 mod reference;
 mod run;

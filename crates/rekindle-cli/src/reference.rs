@@ -30,9 +30,19 @@ pub async fn session(engine: &Engine, text: &str) -> Result<SessionKey> {
     match engine.journal().open(&key).await {
         Ok(_) => return Ok(key),
         Err(error) if *error.kind() != ErrorKind::NotFound => return Err(error),
+        // One that was there and is gone is not another one that begins so.
+        Err(error) if was_there(engine, &key).await => return Err(error),
         Err(_) => {}
     }
     by_beginning(engine, text).await
+}
+
+/// Whether high-water marks name a session.
+pub async fn was_there(engine: &Engine, session: &SessionKey) -> bool {
+    match engine.journal().store().high_water() {
+        Some(marks) => marks.marked(session).await.is_ok_and(|places| places.iter().any(|heads| !heads.is_empty())),
+        None => false,
+    }
 }
 
 /// The moment `text` means. Without a session in it, a moment of `beside` if that is given.

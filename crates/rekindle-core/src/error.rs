@@ -55,6 +55,8 @@ pub enum ErrorKind {
         /// The other branch.
         branch: BranchId,
     },
+    /// Nothing proves where the data comes from.
+    Unverified,
     /// The caller's lease is not the current one: it expired, was released or was taken over.
     Fenced {
         /// The epoch the caller holds.
@@ -126,6 +128,8 @@ pub enum ErrorKind {
     ModelFailed,
     /// A step, a tool or the loop around them failed for good.
     StepFailed,
+    /// The session was set back to an older state than its high-water marks show.
+    RolledBack,
 }
 
 /// One line of the error catalogue: what users see in `docs/errors.md`.
@@ -213,6 +217,10 @@ catalog! {
         "a step failed for good", "mend what the message names, then resume, or send a new message";
     ErrorKind::Overtaken { .. } => "RK0026", "Overtaken", Never,
         "another branch of the session moved since the caller looked at it", "look at the session again and decide again";
+    ErrorKind::RolledBack => "RK0027", "RolledBack", Never,
+        "the session was set back to an older state: records that were there are gone", "put the newer state back, or accept the older one with `rekindle verify SESSION --accept --reason TEXT`, which is recorded";
+    ErrorKind::Unverified => "RK0028", "Unverified", Never,
+        "nothing proves where the data comes from, although this journal signs or encrypts", "take it from where it was signed with a key that is configured here, or accept it explicitly, which is recorded";
 }
 
 /// An error with its context. Small on the stack; everything else is behind one box.

@@ -6,6 +6,7 @@
 //! * [`Store`]: the contract backends implement, over opaque frames.
 //! * [`queue`]: what workers take their work from.
 //! * [`values`]: small values beside the journals.
+//! * [`high_water`]: marks of the highest heads, by which a rollback is noticed.
 //! * [`Journal`]: typed access to any store, for everybody else.
 //! * [`codec`]: from records to frames: limits, redaction, compression, encryption, hash chain.
 //! * [`retention`]: what may be pruned, and what is protected and why.
@@ -13,6 +14,7 @@
 
 pub mod codec;
 mod error;
+pub mod high_water;
 mod id;
 mod journal;
 mod json;
@@ -34,7 +36,8 @@ pub use id::{
 };
 pub use journal::{
     CheckpointInfo, CopyOptions, CopyOutcome, CopyProgress, CopyReport, DeletePlan, Diverged, EXPORT_VERSION, Entry,
-    Exported, ImportOptions, Journal, PruneResult, Restored, Target, Transferred, VerifyReport,
+    Exported, ImportOptions, Journal, PruneResult, Receipt, ReceiptBranch, ReceiptKey, ReceiptSignature, Restored,
+    Rewrapped, Target, Transferred, VerifyReport,
 };
 pub use json::Json;
 pub use position::{Epoch, Hash, Head, Position, Seq};
@@ -45,8 +48,8 @@ pub use session::{
 pub use state::{EffectState, LogDiff, RegisterChange, RegisterDiff, RunInfo, State, StateDiff, WaitState};
 pub use status::Status;
 pub use store::{
-    Append, Appended, Base, Capabilities, Condition, Decided, Fork, FramePage, Holds, Lease, LeaseAction, LeaseRequest,
-    MAX_FRAMES, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Section, Slot, Store, StoreExt, already_running,
-    fenced,
+    Append, Appended, Base, Capabilities, Condition, Decided, Defect, Fork, FramePage, Holds, Indexed, Lease,
+    LeaseAction, LeaseRequest, MAX_FRAMES, MAX_LEASE, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Section,
+    Slot, Store, StoreExt, already_running, fenced,
 };
 pub use time::{BootTime, Clock, Moment, Timestamp};

@@ -7,12 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
+use crate::codec::FrameError;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, Namespace, OwnerId, SessionId, SessionKey};
 use crate::json::Json;
 use crate::position::{Epoch, Hash, Head, Position, Seq};
 use crate::record::{SessionDescribed, is_default};
 use crate::status::Status;
+use crate::store::MAX_LEASE;
 use crate::time::{BootTime, Moment, Timestamp};
 
 /// The most sessions one page of a list may hold.
@@ -153,9 +155,9 @@ pub struct BranchInfo {
 }
 
 impl BranchInfo {
-    /// The lease, if it is live at `now`.
+    /// The lease, if it is live at `now`. One that ends later than any lease may is not.
     pub fn live_lease(&self, now: Timestamp) -> Option<&LeaseInfo> {
-        self.lease.as_ref().filter(|lease| lease.expires_at > now)
+        self.lease.as_ref().filter(|lease| lease.expires_at > now && lease.expires_at <= now.plus(MAX_LEASE))
     }
 
     /// The status as seen at `now`.
@@ -182,6 +184,12 @@ pub struct Damage {
     pub last: Seq,
     /// What was found, for people.
     pub detail: String,
+    /// The format version of bytes that a newer version wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_version: Option<u32>,
+    /// The id of the key that the bytes need and that was not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// What kind of damage.
@@ -210,11 +218,32 @@ pub enum DamageKind {
     Header,
     /// They lie elsewhere, and the store was opened without that place.
     Elsewhere,
+    /// The index does not fit the records or frames it is about.
+    Index,
     /// An unfinished write was cut off; nothing acknowledged is affected.
     Torn,
+    /// They were there, as a high-water mark says, and are gone: the store was set back.
+    RolledBack,
 }
 
 impl Damage {
+    /// Damage to the records `first` to `last` of a branch.
+    pub fn new(kind: DamageKind, branch: BranchId, first: Seq, last: Seq, detail: impl Into<String>) -> Self {
+        Self { kind, branch, first, last, detail: detail.into(), found_version: None, key: None }
+    }
+
+    /// Damage to the records `first` to `last` of a branch, whose bytes are not a frame.
+    pub fn of_frame(error: FrameError, branch: BranchId, first: Seq, last: Seq) -> Self {
+        let FrameError { kind, detail, found_version, key } = error;
+        Self { kind, branch, first, last, detail: detail.into_owned(), found_version, key }
+    }
+
+    /// Whether records are affected. They are not by an unfinished write that was cut off, nor by an index that was
+    /// rebuilt, which names no record.
+    pub fn affects_records(&self) -> bool {
+        self.kind != DamageKind::Torn && self.last > Seq::ZERO
+    }
+
     /// The position of the first record affected.
     pub fn position(&self) -> Position {
         Position::new(self.branch.clone(), self.first)
@@ -248,6 +277,18 @@ impl SessionInfo {
                 self.branches.iter().take(20).map(|info| info.branch.as_str()).collect::<Vec<_>>().join(", ")
             ))
         })
+    }
+
+    /// An error if the header does not fit the session: then it decides nothing, neither which agent runs nor on which
+    /// branch.
+    pub fn check_header(&self) -> Result<()> {
+        match self.damage.iter().find(|damage| damage.kind == DamageKind::Header) {
+            Some(damage) => {
+                let session = &self.header.key;
+                Err(damage.to_error(session).hint(format!("list all damage with `rekindle verify {}`", session.id)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Where each branch ends.

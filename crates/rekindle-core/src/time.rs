@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The far end of time; a lease until then never expires.
+    /// The far end of time.
     pub const MAX: Self = Self(i64::MAX as u64);
 
     /// This point moved forward by `duration`, saturating at [`Timestamp::MAX`].

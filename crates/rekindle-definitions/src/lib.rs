@@ -46,7 +46,8 @@ pub use definition::{Definition, InputField, Kind};
 pub use document::{Document, Format};
 pub use fault::{Fault, Faults};
 pub use form::{
-    BudgetsSpec, CheckpointName, CheckpointsSpec, DurabilityName, ModelSettings, ModelSpec, Money, OnWaitName, Period,
-    PersistFailureName, PriceSpec, Provider, RetentionSpec, RunOptionsSpec, SecretText, SmartSpec, Tags,
+    BudgetsSpec, CheckpointName, CheckpointsSpec, DamagedInboxName, DurabilityName, ModelSettings, ModelSpec, Money,
+    OnWaitName, Period, PersistFailureName, PriceSpec, Provider, RetentionSpec, RunOptionsSpec, SecretText, SmartSpec,
+    Tags,
 };
 pub use schema::{SchemaName, schema, schema_names};

@@ -194,6 +194,9 @@ impl Inner {
             "PUT" if request.header("if-none-match") == Some("*") && self.objects.contains_key(&at) => {
                 error(412, "PreconditionFailed")
             }
+            "PUT" if request.header("if-match").is_some_and(|wanted| self.tag_of(&at).as_deref() != Some(wanted)) => {
+                error(412, "PreconditionFailed")
+            }
             "PUT" => {
                 let content: Arc<[u8]> = request.body.clone().into();
                 let tag = tag(&content);
@@ -212,6 +215,10 @@ impl Inner {
             "LIST" => self.list(request, bucket),
             _ => error(405, "MethodNotAllowed"),
         }
+    }
+
+    fn tag_of(&self, at: &BucketAndKey) -> Option<String> {
+        self.objects.get(at).map(|(content, _)| tag(content))
     }
 
     fn now(&self) -> u64 {

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use rekindle_core::high_water::HighWater;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest, NewSession,
-    ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+    Append, Appended, BranchInfo, Capabilities, Defect, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
+    NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
 };
 
 /// What goes wrong with a call.
@@ -128,7 +130,19 @@ impl<S: Store> Store for FaultyStore<S> {
         self.call("remove", self.store.remove(removal)).await
     }
 
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.store.check().await
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.store.values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        self.store.high_water()
     }
 }

@@ -45,12 +45,16 @@
 //! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
 //! | `s3://bucket/prefix`, `gs://…`, `az://…`, `objects:./dir` | `ObjectsStore` | `objects` |
 
+#[doc(hidden)]
+pub mod anchored;
 mod faulty;
 #[cfg(feature = "files")]
 #[doc(hidden)]
 pub mod files;
 mod memory;
 mod metered;
+#[cfg(any(feature = "files", feature = "objects"))]
+mod names;
 #[cfg(feature = "objects")]
 #[doc(hidden)]
 pub mod objects;
@@ -66,6 +70,7 @@ mod system;
 mod url;
 mod writer;
 
+pub use anchored::{Anchored, MarksIn};
 pub use faulty::{Fault, FaultPlan, FaultyStore};
 #[cfg(feature = "files")]
 pub use files::FileStore;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rekindle_core::high_water::HighWater;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
-    Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
+    Append, Appended, BranchInfo, Capabilities, Defect, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames,
+    Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
 };
 
 /// One finished call to a store. Without ids: they belong into traces, not into metrics.
@@ -115,7 +117,19 @@ impl<S: Store> Store for MeteredStore<S> {
         self.observe("remove", self.store.remove(removal), |removed| (removed.frames, removed.bytes)).await
     }
 
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.store.check().await
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.store.values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        self.store.high_water()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rekindle_core::{Error, ErrorKind, Result, Store};
 
+use crate::anchored::Marking;
 use crate::memory::MemoryStore;
 use crate::options::StoreOptions;
 use crate::url::shown_url;
@@ -55,10 +56,21 @@ pub fn schemes() -> Vec<&'static str> {
 ///
 /// With the feature `objects`, the setting `large_values` names a bucket for large values of any
 /// store, `large_values_from` from how many bytes on, and `large_values_…` any setting of that bucket.
-pub fn open(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
+///
+/// A `sqlite:` or `file:` store notices when it was set back to an older state ([`Anchored`]): marks of
+/// the highest heads stand beside it, in `<path>-marks`, unless the setting `marks` is `false`. The setting
+/// `anchor` names another store or bucket for marks of any store, and `anchor_…` any setting of that.
+///
+/// [`Anchored`]: crate::Anchored
+pub fn open(url: &str, mut options: StoreOptions) -> Result<Arc<dyn Store>> {
+    let marking = Marking::take(url, &mut options)?;
+    Ok(marking.over(open_unmarked(url, options)?))
+}
+
+fn open_unmarked(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
     #[cfg(feature = "objects")]
     if options.settings.contains_key(crate::objects::LARGE_VALUES) {
-        return crate::objects::open_with_large_values(options, |options| open(url, options));
+        return crate::objects::open_with_large_values(options, |options| open_unmarked(url, options));
     }
     let (scheme, path) = url.split_once(':').ok_or_else(|| {
         let hint = format!("write sqlite:{url} for a database file or file:{url} for a directory");

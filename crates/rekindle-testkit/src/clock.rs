@@ -21,6 +21,11 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }
+
+    /// Sets the clock back.
+    pub fn set_back(&self, by: Duration) {
+        self.0.fetch_sub(u64::try_from(by.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {

@@ -127,7 +127,7 @@ impl Subject<'_> {
     }
 
     async fn open(&self) -> SessionInfo {
-        self.journal.open(&key("a")).await.unwrap()
+        self.journal.store().open(&key("a")).await.unwrap()
     }
 
     fn store(&self) -> &Arc<dyn Store> {

@@ -28,6 +28,8 @@
 //! rekindle_testkit::differential_test!(shared_rules, MyFixture::default);
 //! // If the store keeps jobs for workers:
 //! rekindle_testkit::queue_conformance!(queue, MyFixture::default);
+//! // If it keeps small values:
+//! rekindle_testkit::values_conformance!(values, MyFixture::default);
 //! # fn main() {}
 //! ```
 //!
@@ -40,6 +42,7 @@ mod fixture;
 mod history;
 pub mod model;
 pub mod queue;
+pub mod values;
 
 pub use clock::ManualClock;
 pub use fixture::{CodecKind, Fixture, Harness};

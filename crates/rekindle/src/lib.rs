@@ -54,8 +54,8 @@ pub mod worker;
 
 pub use async_trait::async_trait;
 pub use driver::{
-    Attempt, Budget, Budgets, Driver, Effect, End, Evicted, Fingerprint, Frequency, Inbox, NewCheckpoint, OnWait,
-    Performed, PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried,
+    Attempt, Budget, Budgets, DamagedInbox, Driver, Effect, End, Evicted, Fingerprint, Frequency, Inbox, NewCheckpoint,
+    OnWait, Performed, PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried,
     WaitPurpose,
 };
 pub use engine::Engine;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use rekindle::{Engine, Result, SessionKey, SessionQuery, operations};
+use rekindle::{Engine, Error, ErrorKind, MAX_PAGE, Result, SessionKey, SessionQuery, operations};
 
 use crate::app::App;
 use crate::failure::Failure;
@@ -69,6 +69,28 @@ impl Each {
         if self.total > 1 {
             let name = crate::ui::printable(session.id.as_str());
             live.show(&[format!("{doing} {} of {}: {name}", self.done, self.total.max(self.done))]);
+        }
+    }
+}
+
+/// The error of a listed session that an operation failed on with `error`; nothing if it was deleted since it was
+/// listed. One that is still listed and cannot be found is damage, and must not be left out silently.
+pub async fn unless_deleted(engine: &Engine, session: &SessionKey, error: Error) -> Result<Option<Error>> {
+    if *error.kind() != ErrorKind::NotFound {
+        return Ok(Some(error));
+    }
+    let mut query = SessionQuery::new(session.namespace.clone()).with_limit(MAX_PAGE);
+    query.text = Some(session.id.to_string());
+    loop {
+        let page = operations::list(engine, &query).await?;
+        if page.sessions.iter().any(|info| info.header.key == *session) {
+            let message = "the session is listed, but it is not found under its name";
+            let hint = "see what is damaged with: rekindle verify --all";
+            return Ok(Some(Error::corrupt(message).on(session).hint(hint).because(error)));
+        }
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(None),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::ui::{printable, style};
-use crate::words::next;
+use crate::words::{damage, next};
 
 /// The ways to say what to change.
 const WAYS: &str = "say what: --set KEY=VALUE, --unset KEY, --message TEXT, --skip-step STEP, --patch FILE or --edit";
@@ -60,6 +60,7 @@ fn tell(app: &App, edited: &Edited) -> std::io::Result<()> {
     let place = printable(&edited.position.to_string());
     let (session, checkpoint) = (printable(session), printable(edited.checkpoint.as_str()));
     app.ui.line(format!("edited {name}{session}{reset} at {place}, checkpoint {name}{checkpoint}{reset}"))?;
+    damage::lost(app, &edited.session, &edited.damage);
     if edited.forked {
         app.ui.remark(format!("branch {} is new; go on there with: {}", printable(branch), printable(&next)));
     }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rekindle::operations::{self, Moved};
-use rekindle::{Engine, Error, ErrorKind, SessionKey, file_name};
+use rekindle::{DamageKind, Engine, Error, ErrorKind, SessionKey, file_name};
 use serde::Serialize;
 use serde_json::{Map, json};
 
-use super::each::Each;
+use super::each::{Each, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
@@ -72,7 +72,7 @@ impl Arguments {
             }
             None => self.to_output(app, &engine, &session).await?,
         }
-        Ok(Exit::Ok)
+        Ok(if is_rolled_back(app, &engine, &session).await? { Exit::Integrity } else { Exit::Ok })
     }
 
     async fn one(&self, engine: &Engine, session: &SessionKey, path: &Path) -> Result<Item, Error> {
@@ -108,19 +108,25 @@ impl Arguments {
         while let Some(session) = each.next(engine).await? {
             each.show(&mut live, "exporting", &session);
             let path = folder.join(format!("{}.{EXTENSION}", file_name(session.id.as_str())));
-            match self.one(engine, &session, &path).await {
+            let error = match self.one(engine, &session, &path).await {
                 Ok(item) => {
+                    if is_rolled_back(app, engine, &session).await? {
+                        failed = Some(Exit::Integrity);
+                    }
                     (number, bytes) = (number + 1, bytes + item.bytes);
                     stream.iter_mut().try_for_each(|stream| stream.item(&item))?;
+                    continue;
                 }
-                // It was deleted since it was listed.
-                Err(error) if *error.kind() == ErrorKind::NotFound => {}
-                Err(error) if is_about_session(&error) => {
+                Err(error) => error,
+            };
+            match unless_deleted(engine, &session, error).await? {
+                None => {}
+                Some(error) if is_about_session(&error) => {
                     live.clear();
                     failed.get_or_insert(Exit::of_error(error.kind()));
                     failure::of_one(&app.ui, &mut stream, &session, error)?;
                 }
-                Err(error) => return Err(error.into()),
+                Some(error) => return Err(error.into()),
             }
         }
         live.clear();
@@ -128,6 +134,21 @@ impl Arguments {
         warn_of_plain_text(app, engine);
         Ok(failed.unwrap_or(Exit::Ok))
     }
+}
+
+/// Whether a session was set back to an older state, of which people are told.
+async fn is_rolled_back(app: &App, engine: &Engine, session: &SessionKey) -> Result<bool, Error> {
+    let info = match engine.journal().open(session).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    let missing: Vec<_> = info.damage.into_iter().filter(|damage| damage.kind == DamageKind::RolledBack).collect();
+    if !missing.is_empty() {
+        let error = rekindle::high_water::rolled_back(session, &missing);
+        let (warn, reset) = (style::WARN, style::RESET);
+        app.ui.remark(format!("{warn}note:{reset} {}: {}", printable(session.id.as_str()), error.message()));
+    }
+    Ok(!missing.is_empty())
 }
 
 fn tell_all(app: &App, stream: Option<Stream>, folder: &Path, number: u64, bytes: u64) -> io::Result<()> {

@@ -9,7 +9,7 @@ use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::ui::{printable, style};
-use crate::words::next;
+use crate::words::{damage, next};
 
 /// Where to fork, and what to change there.
 #[derive(Debug, Args)]
@@ -58,6 +58,7 @@ impl Arguments {
             "forked {name}{session}{reset} at {from} as branch {name}{}{reset}{changed}",
             printable(branch)
         ))?;
+        damage::lost(app, &moment.session, &forked.damage);
         app.ui.remark(format!("go on there with: {}", printable(&next)));
         Ok(Exit::Ok)
     }

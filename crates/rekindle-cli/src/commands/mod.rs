@@ -22,6 +22,7 @@ pub mod fork;
 pub mod help;
 pub mod import;
 pub mod init;
+pub mod keys;
 pub mod log;
 pub mod man;
 pub mod mcp;

@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::ui::table::{Cell, Table};
 use crate::ui::{printable, style, time};
-use crate::words::{ids, name_of, next};
+use crate::words::{damage, ids, name_of, next};
 
 /// Nothing but what can be said everywhere.
 #[derive(Debug, Args)]
@@ -92,6 +92,7 @@ fn tell_next(app: &App, open: &OpenWait) -> std::io::Result<()> {
         (true, _) | (_, WaitKind::Timer) => vec![next::resume_on(app, &open.session, other)],
         (false, _) => next::answers_on(app, &open.session, other, &open.wait),
     };
+    damage::note(app, &open.session, &open.lost);
     let on = other.map(|branch| format!(" on branch {}", printable(branch.as_str()))).unwrap_or_default();
     app.ui.line(format!("\n{}{id}{}{on}", style::NAME, style::RESET))?;
     lines.iter().try_for_each(|line| app.ui.line(format!("  {}", printable(line))))

@@ -50,6 +50,7 @@ impl Remembered {
     /// What `session` remembers; an error that says what to do if it is nothing.
     pub async fn of(engine: &Engine, session: &SessionKey) -> Result<Self> {
         let info = engine.journal().open(session).await?;
+        info.check_header()?;
         let found = info.header.metadata.get(DEFINITION).and_then(|value| value.decode::<Self>().ok());
         if found.is_none() {
             // What nobody can read says nothing either, and that is worth more to know.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
 use rekindle::record::Durability;
-use rekindle::{Budget, Error, OnWait, Result, ResumeOptions, RunOptions};
+use rekindle::{Budget, DamagedInbox, Error, OnWait, Result, ResumeOptions, RunOptions};
 
 /// How the run behaves.
 #[derive(Clone, Debug, Default, Args)]
@@ -64,6 +64,9 @@ pub struct RunArguments {
     /// Goes on although the file, a tool or the model changed since; recorded
     #[arg(long, value_name = "REASON", num_args = 0..=1, default_missing_value = "accepted on the command line", help_heading = "What it is told")]
     pub accept_drift: Option<String>,
+    /// Go on without records of the inbox that cannot be read; recorded
+    #[arg(long, help_heading = "What it is told")]
+    pub ignore_damaged_inbox: bool,
 }
 
 impl RunArguments {
@@ -93,6 +96,9 @@ impl RunArguments {
         }
         if let Some(reason) = &self.accept_drift {
             options = options.accept_drift(reason);
+        }
+        if self.ignore_damaged_inbox {
+            options = options.on_damaged_inbox(DamagedInbox::Continue);
         }
         Ok(options)
     }

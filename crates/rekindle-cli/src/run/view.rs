@@ -119,6 +119,10 @@ impl View {
             // What was sent is told when the turn takes it.
             Record::LogAppend(append) if !append.log.as_str().starts_with("inbox/") => self.messages(append),
             Record::WaitOpened(wait) => self.keep(&waiting(wait)),
+            Record::HistoryLost(lost) if lost.branch.is_inbox() => self.warn(&format!("{lost}; going on without it")),
+            Record::HistoryLost(lost) => {
+                self.warn(&format!("{lost}; calls that may have been begun there are in doubt"));
+            }
             Record::Checkpoint(mark) if mark.trigger != CheckpointTrigger::Auto => {
                 let text = format!("◆ checkpoint {} {}", mark.id, mark.description);
                 self.keep(&format!("{}{}{}", style::DIM, fit(&text, self.ui.width()), style::RESET));

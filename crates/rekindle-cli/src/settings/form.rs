@@ -27,6 +27,13 @@ pub struct Form {
     #[serde(deserialize_with = "size")]
     #[schemars(with = "Option<String>")]
     pub large_values_from: Option<u64>,
+    /// Whether marks of the highest heads are kept beside a `sqlite:` or `file:` store (in `<path>-marks`), so
+    /// that a store that was set back to an older state is noticed. Every process that uses the store needs the
+    /// same.
+    pub marks: Option<bool>,
+    /// Where marks of any store are kept too, up to a second behind: `s3://…`, `gs://…`, `az://…`, `objects:./dir`,
+    /// `file:./dir` or `sqlite:./marks.db`. It belongs to one store alone.
+    pub anchor: Option<String>,
     /// Where archives are: `s3://…`, `gs://…`, `az://…` or `objects:./dir`.
     pub archive: Option<String>,
     /// Whose sessions are meant.
@@ -54,7 +61,7 @@ pub struct Form {
     /// What is never stored.
     pub redaction: Redaction,
     /// Encrypts everything that is stored.
-    pub encryption: Option<Keys>,
+    pub encryption: Option<Encryption>,
     /// Signs everything that is stored.
     pub signing: Option<Keys>,
 }
@@ -114,6 +121,25 @@ pub struct Redaction {
     pub exclude: Vec<String>,
     /// Regular expressions of texts that are left out, by name.
     pub patterns: BTreeMap<String, String>,
+}
+
+/// A key that encrypts, or a program that keeps it.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Encryption {
+    /// Where the key is: `@env:VARIABLE`, `@file:path`, `@keychain:service/account` or `@command:…`;
+    /// 64 hexadecimal digits.
+    #[serde(default)]
+    pub key: Option<SecretText>,
+    /// The key's id, by which it is found again after a change; `default` unless this says otherwise.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// Earlier keys by their ids, for reading.
+    #[serde(default)]
+    pub old: BTreeMap<String, SecretText>,
+    /// A program that wraps and unwraps the keys of sessions, with its arguments: the main key stays with it.
+    #[serde(default)]
+    pub service: Vec<String>,
 }
 
 /// A key and the ones before it.

@@ -136,8 +136,9 @@ impl Layers {
     fn set(&mut self, key: &Key, text: &str, origin: Origin) -> Result<(), Faults> {
         // A key ring is more than one value: it is looked at when all layers are one.
         let ring = key.name.ends_with(".id") || key.name.ends_with(".key");
+        let is_text = !key.name.contains('.') && !matches!(key.default, "true" | "false");
         let scalar = match serde_json::from_str(text) {
-            Ok(value @ (Value::Bool(_) | Value::Number(_))) if key.name.contains('.') && !ring => value,
+            Ok(value @ (Value::Bool(_) | Value::Number(_))) if !is_text && !ring => value,
             _ => Value::from(text),
         };
         let nested =

@@ -7,6 +7,7 @@ mod layers;
 mod remote;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rekindle::codec::{Codec, KeyRing};
@@ -19,8 +20,9 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::cli::Global;
+use crate::key_service::CommandKeys;
 use crate::secrets::SystemSecrets;
-use form::{Checkpoints, Form, Keys};
+use form::{Checkpoints, Encryption, Form, Keys};
 
 pub use keys::{KEYS, Key};
 pub use layers::Origin;
@@ -124,12 +126,21 @@ impl Settings {
         settings.into_iter().fold(options, |options, (name, value)| options.with_setting(name, value))
     }
 
-    /// How a store is opened. The password and the place of large values are those of the usual
-    /// store, and no other hears of them.
+    /// How a store is opened. The password, the anchor and the place of large values are those of the
+    /// usual store, and no other hears of them.
     pub fn store_options(&self, url: &str, create: bool) -> Result<StoreOptions> {
         let mut options = self.bucket_options(url, create);
+        if let Some(marks) = self.form.marks {
+            options = options.with_setting("marks", marks.to_string());
+        }
         if url != self.store_url() {
             return Ok(options);
+        }
+        if let Some(place) = self.form.anchor.as_deref().and_then(|place| self.place("anchor", place)) {
+            for (name, value) in remote::service_settings(&place, |name| std::env::var(name).ok()) {
+                options = options.with_setting(format!("anchor_{name}"), value);
+            }
+            options = options.with_setting("anchor", place);
         }
         if let Some(reference) = self.form.store_password.as_ref().filter(|_| remote::takes_password(url)) {
             let reference = match self.layers.get("store_password") {
@@ -247,10 +258,28 @@ impl Settings {
         if let Some(keys) = &self.form.signing {
             codec = codec.with_signing(self.ring(keys, "signing")?);
         }
-        if let Some(keys) = &self.form.encryption {
-            codec = codec.with_encryption(self.ring(keys, "encryption")?);
+        if let Some(encryption) = &self.form.encryption {
+            codec = self.encrypting(codec, encryption)?;
         }
         Ok(codec)
+    }
+
+    fn encrypting(&self, codec: Codec, encryption: &Encryption) -> Result<Codec> {
+        let Encryption { key, id, old, service } = encryption.clone();
+        let codec = match key {
+            Some(key) => codec.with_encryption(self.ring(&Keys { key, id, old }, "encryption")?),
+            None if service.is_empty() => {
+                return Err(Error::invalid("encryption is configured without a key")
+                    .hint("set `encryption.key`, or `encryption.service`; see docs/configuration.md"));
+            }
+            None => codec,
+        };
+        match service.split_first() {
+            Some((program, arguments)) => {
+                Ok(codec.with_key_service(Arc::new(CommandKeys::new(program.clone(), arguments.to_vec()))))
+            }
+            None => Ok(codec),
+        }
     }
 
     fn ring(&self, keys: &Keys, what: &str) -> Result<KeyRing> {

@@ -2,6 +2,7 @@
 //! comes from a store is cut where it would be too much, and never does anything to a terminal.
 
 pub mod conversation;
+pub mod damage;
 pub mod ids;
 pub mod next;
 pub mod record;

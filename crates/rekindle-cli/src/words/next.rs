@@ -117,6 +117,13 @@ pub fn explained(app: &App, error: Error) -> Error {
             let (show, settle) = (line(app, ["sessions", "show", id]), line(app, ["settle", id]));
             format!("find out, and say it: {settle} --happened RESULT or --did-not-happen; look: {show}")
         }
+        ErrorKind::Corrupt if error.position().is_some_and(|position| position.branch.is_inbox()) => {
+            let (verify, inbox) = (line(app, ["verify", id]), line(app, ["log", id, "--records", "--branch", "inbox"]));
+            format!(
+                "look: {verify} and {inbox}; restore the session from a copy, or go on without what is lost: \
+                 {resume} --ignore-damaged-inbox, and send it again"
+            )
+        }
         _ => return error,
     };
     error.hint(hint)

@@ -43,6 +43,7 @@ pub fn summary(record: &Record) -> String {
             format!("{}: {} by {} {}", decision.wait, name_of(&decision.decision), decision.author, decision.reason)
         }
         Record::WaitClosed(closed) => format!("{}: {}", closed.wait, name_of(&closed.reason)),
+        Record::HistoryLost(lost) => lost.to_string(),
         Record::Edit(edit) => format!("by {}: {}", edit.author, edit.reason),
         other => body(other),
     };

@@ -123,7 +123,7 @@ fn an_encrypted_store_is_copied_without_its_key() {
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     let copied = place.run(&["copy", "--to", "file:./backup", "--verify"]);
     assert_eq!(copied.code, 0, "{}", copied.err);
-    assert!(copied.err.contains("keyed with a key that is not set here"), "{}", copied.err);
+    assert!(!copied.err.contains("not set here"), "its hashes cover the ciphertext: {}", copied.err);
     let verified = keyed(&["verify", "--all", "--store", "file:./backup", "--json"]);
     assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
     assert!(keyed(&["export", "trip", "--store", "file:./backup"]).out.contains("Secret answer."));

@@ -2,7 +2,7 @@
 
 use super::frame::{BASE, Frame};
 use crate::id::BranchId;
-use crate::position::{Hash, Seq};
+use crate::position::{Hash, Position, Seq};
 use crate::session::SessionHeader;
 
 /// Keyed, or else separated by its purpose.
@@ -31,13 +31,35 @@ pub(super) fn chain_hash(key: Option<&[u8; 32]>, branch: &BranchId, frame: &Fram
     Hash(*hasher.finalize().as_bytes())
 }
 
+/// The hash of a frame that was sealed with a data key: of its header, its key id and its sealed payload.
+pub(super) fn sealed_hash(branch: &BranchId, frame: &Frame) -> Hash {
+    let mut hasher = blake3::Hasher::new_derive_key("rekindle 2026-11 sealed frame chain v2");
+    hasher.update(&frame.bound_header());
+    for part in [branch.as_str().as_bytes(), frame.key.as_bytes(), &frame.payload] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    Hash(*hasher.finalize().as_bytes())
+}
+
+/// How a session's chain begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    /// The header has no seal, and a fork begins with the hash of the record it starts from.
+    First,
+    /// The header is sealed, and the beginning of a fork is keyed. For protected sessions only.
+    Sealed,
+}
+
 /// The start of a session's chain, bound to what never changes in its header.
-pub(super) fn genesis_hash(key: Option<&[u8; 32]>, header: &SessionHeader) -> Hash {
+pub(super) fn genesis_hash(key: Option<&[u8; 32]>, header: &SessionHeader, era: Era) -> Hash {
     let mut hasher = hasher(key, "rekindle 2026-11 session genesis v1");
     let name = header.imported_from.as_ref().unwrap_or(&header.key);
     let parent = header.parent.as_ref();
     let parts = [
-        Some("genesis"),
+        Some(match era {
+            Era::First => "genesis",
+            Era::Sealed => "genesis 2",
+        }),
         Some(name.namespace.as_str()),
         Some(name.id.as_str()),
         Some(header.incarnation.as_str()),
@@ -60,6 +82,23 @@ pub(super) fn fork_hash(batch_hash: Hash, batch_last: Seq, at: Seq) -> Hash {
     }
     let mut hasher = blake3::Hasher::new_derive_key("rekindle 2026-11 fork inside a batch v1");
     hasher.update(&batch_hash.0).update(&at.0.to_le_bytes());
+    Hash(*hasher.finalize().as_bytes())
+}
+
+/// The hash a fork of a protected session starts with: only who has the key can make a branch.
+pub(super) fn fork_start(key: &[u8; 32], branch: &BranchId, from: &Position, hash: Hash) -> Hash {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in [b"fork 2".as_slice(), branch.as_str().as_bytes(), from.branch.as_str().as_bytes()] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    hasher.update(&from.seq.0.to_le_bytes()).update(&hash.0);
+    Hash(*hasher.finalize().as_bytes())
+}
+
+/// The hash of what a header says, keyed if there is a key.
+pub(super) fn header_hash(key: Option<&[u8; 32]>, bound: &[u8]) -> Hash {
+    let mut hasher = hasher(key, "rekindle 2026-11 session header v2");
+    hasher.update(b"header 2").update(bound);
     Hash(*hasher.finalize().as_bytes())
 }
 

@@ -4,7 +4,8 @@
 //! offset size  field
 //!      0    3  magic "RKJ"
 //!      3    1  format version
-//!      4    1  flags: 1 compressed, 2 sealed, 4 keyed chain, 8 base, 16 payload elsewhere
+//!      4    1  flags: 1 compressed, 2 sealed, 4 keyed chain, 8 base, 16 payload elsewhere,
+//!              32 data key
 //!      5    1  marks
 //!      6    1  length of the key id
 //!      7    1  zero
@@ -18,6 +19,9 @@
 //!    116    4  CRC-32 of everything else
 //!    120       key id, then payload
 //! ```
+//!
+//! A frame with a data key has format version 2: its key id names a key of its session, and its hash
+//! covers the sealed payload, so that order and completeness can be checked without the key.
 //!
 //! Of a frame whose payload lies elsewhere, the payload is a reference: the BLAKE3 hash of the real
 //! one, its length in eight bytes, and the place as text. Everything else is as it was, so the chain,
@@ -33,8 +37,8 @@ use crate::record::Marks;
 use crate::session::DamageKind;
 use crate::time::Timestamp;
 
-/// The format version this build writes, and the newest it reads.
-pub const FORMAT_VERSION: u8 = 1;
+/// The newest format version this build writes and reads.
+pub const FORMAT_VERSION: u8 = 2;
 
 const MAGIC: &[u8; 3] = b"RKJ";
 const HEADER: usize = 120;
@@ -50,7 +54,9 @@ pub(crate) const KEYED: u8 = 4;
 pub(crate) const BASE: u8 = 8;
 /// The payload is only a reference to the real one.
 pub(crate) const ELSEWHERE: u8 = 16;
-const KNOWN_FLAGS: u8 = COMPRESSED | SEALED | KEYED | BASE | ELSEWHERE;
+/// Sealed with a data key of its session; the hash covers the sealed payload.
+pub(crate) const DATA_KEY: u8 = 32;
+const KNOWN_FLAGS: u8 = COMPRESSED | SEALED | KEYED | BASE | ELSEWHERE | DATA_KEY;
 /// The hash and the length at the beginning of a reference.
 const REFERENCE: usize = 40;
 
@@ -96,11 +102,27 @@ pub struct FrameError {
     pub kind: DamageKind,
     /// What was found.
     pub detail: Cow<'static, str>,
+    /// The format version, if it is newer than those this build reads.
+    pub found_version: Option<u32>,
+    /// The id of the key that is needed and was not given.
+    pub key: Option<String>,
 }
 
 impl FrameError {
-    pub(crate) fn new(kind: DamageKind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, detail: detail.into() }
+    /// An error of that kind.
+    pub fn new(kind: DamageKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, detail: detail.into(), found_version: None, key: None }
+    }
+
+    /// The error about a format version that this build does not read.
+    pub(crate) fn version(found: u8) -> Self {
+        let detail = format!("format version {found}; this build reads up to {FORMAT_VERSION}");
+        Self { found_version: Some(found.into()), ..Self::new(DamageKind::Version, detail) }
+    }
+
+    /// The error about a key that was not given.
+    pub(crate) fn key(key: &str, detail: String) -> Self {
+        Self { key: Some(key.to_owned()), ..Self::new(DamageKind::Key, detail) }
     }
 }
 
@@ -118,6 +140,21 @@ impl Frame {
     /// Whether its chain hash is keyed.
     pub fn is_keyed(&self) -> bool {
         self.flags & KEYED != 0
+    }
+
+    /// Whether nobody without a key can have written it.
+    pub fn is_protected(&self) -> bool {
+        self.flags & (KEYED | SEALED) != 0
+    }
+
+    /// Whether it was sealed with a data key of its session.
+    pub fn has_data_key(&self) -> bool {
+        self.flags & DATA_KEY != 0
+    }
+
+    /// The format version it is written in.
+    pub(crate) fn version(&self) -> u8 {
+        if self.has_data_key() { 2 } else { 1 }
     }
 
     /// The id of the key it was written with, or nothing.
@@ -192,7 +229,7 @@ impl Frame {
         let mut bytes = [0; HEADER];
         let mut out = &mut bytes[..];
         out.put_slice(MAGIC);
-        out.put_u8(FORMAT_VERSION);
+        out.put_u8(self.version());
         out.put_u8(self.flags);
         out.put_u8(self.marks.0);
         out.put_u8(self.key.len() as u8);
@@ -208,10 +245,13 @@ impl Frame {
     }
 
     /// What encryption binds a payload to: the header without length and checksum, which the
-    /// ciphertext itself determines.
+    /// ciphertext itself determines, and without the hash where that covers the ciphertext.
     pub(super) fn bound_header(&self) -> [u8; 112] {
         let mut bound = [0; 112];
         bound.copy_from_slice(&self.header()[..112]);
+        if self.has_data_key() {
+            bound[80..].fill(0);
+        }
         bound
     }
 
@@ -236,15 +276,15 @@ impl Frame {
             return Err(format("does not begin as a frame does"));
         }
         if bytes[3] > FORMAT_VERSION {
-            let detail = format!("format version {}; this build reads up to {FORMAT_VERSION}", bytes[3]);
-            return Err(FrameError::new(DamageKind::Version, detail));
+            return Err(FrameError::version(bytes[3]));
         }
         let stored = u32::from_le_bytes(bytes[CHECKSUM_AT..HEADER].try_into().expect("four bytes"));
         if stored != checksum(&bytes) {
             return Err(FrameError::new(DamageKind::Checksum, "the checksum does not fit the bytes"));
         }
         let mut fields = bytes.split_to(HEADER);
-        fields.advance(4);
+        fields.advance(3);
+        let version = fields.get_u8();
         let flags = fields.get_u8();
         let marks = Marks(fields.get_u8());
         let key_len = usize::from(fields.get_u8());
@@ -256,7 +296,7 @@ impl Frame {
         fields.copy_to_slice(&mut prev.0);
         fields.copy_to_slice(&mut hash.0);
         let payload_len = fields.get_u32_le() as usize;
-        if flags & !KNOWN_FLAGS != 0 {
+        if flags & !KNOWN_FLAGS != 0 || (flags & DATA_KEY != 0) != (version == 2) {
             return Err(format("has flags this build does not know"));
         }
         if bytes.len() != key_len + payload_len
@@ -306,7 +346,7 @@ mod tests {
 
     #[test]
     fn frames_round_trip() {
-        for (flags, key) in [(0, ""), (SEALED | KEYED, "key-1"), (BASE | COMPRESSED, "")] {
+        for (flags, key) in [(0, ""), (SEALED | KEYED, "key-1"), (BASE | COMPRESSED, ""), (SEALED | DATA_KEY, "d1")] {
             let frame = Frame { flags, key: key.into(), ..example() };
             let bytes = frame.to_bytes();
             assert_eq!(bytes.len(), frame.stored_len());
@@ -352,6 +392,7 @@ mod tests {
     fn a_newer_format_says_so() {
         let mut bytes = example().to_bytes().to_vec();
         bytes[3] = 9;
-        assert_eq!(Frame::from_bytes(bytes.into()).unwrap_err().kind, DamageKind::Version);
+        let error = Frame::from_bytes(bytes.into()).unwrap_err();
+        assert_eq!((error.kind, error.found_version), (DamageKind::Version, Some(9)));
     }
 }

@@ -1,4 +1,5 @@
-//! Keys: a ring of secrets by id, one of them active. Old keys stay for reading.
+//! Keys: a ring of secrets by id, one of them active, and the data keys of sessions. Old keys stay for
+//! reading.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,42 @@ pub(super) struct DerivedKeys {
     pub(super) seal: Zeroizing<[u8; 32]>,
     pub(super) nonce: Zeroizing<[u8; 32]>,
     pub(super) chain: Zeroizing<[u8; 32]>,
+    /// Of main keys: what data keys are wrapped with.
+    pub(super) wrap: Zeroizing<[u8; 32]>,
+    /// Of main keys: what exported files and receipts are signed with.
+    pub(super) sign: Zeroizing<[u8; 32]>,
+}
+
+impl DerivedKeys {
+    fn of(secret: &[u8; 32]) -> Self {
+        let derive = |purpose: &str| Zeroizing::new(blake3::derive_key(purpose, secret));
+        Self {
+            seal: derive("rekindle 2026-11 frame sealing v1"),
+            nonce: derive("rekindle 2026-11 frame nonce v1"),
+            chain: derive("rekindle 2026-11 frame chain v1"),
+            wrap: derive("rekindle 2026-11 data key wrapping v1"),
+            sign: derive("rekindle 2026-11 document signing v1"),
+        }
+    }
+}
+
+/// The key one session is sealed with. Whoever destroys it erases the session, wherever its frames are.
+pub(crate) struct DataKey {
+    pub(super) id: String,
+    pub(super) incarnation: String,
+    pub(super) keys: DerivedKeys,
+}
+
+impl DataKey {
+    pub(crate) fn new(id: String, incarnation: String, secret: &[u8; 32]) -> Self {
+        Self { id, incarnation, keys: DerivedKeys::of(secret) }
+    }
+}
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataKey").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// Secrets by id. Writing uses the active one; reading uses the one a frame names. To rotate,
@@ -45,13 +82,7 @@ impl KeyRing {
             return Err(Error::invalid(format!("a key id has 1 to {MAX_KEY_ID} visible ASCII characters")));
         }
         let secret = Zeroizing::new(secret);
-        let derive = |purpose: &str| Zeroizing::new(blake3::derive_key(purpose, secret.as_slice()));
-        let keys = DerivedKeys {
-            seal: derive("rekindle 2026-11 frame sealing v1"),
-            nonce: derive("rekindle 2026-11 frame nonce v1"),
-            chain: derive("rekindle 2026-11 frame chain v1"),
-        };
-        if self.keys.insert(id.clone(), keys).is_some() {
+        if self.keys.insert(id.clone(), DerivedKeys::of(&secret)).is_some() {
             return Err(Error::invalid(format!("the key id `{id}` is given twice")));
         }
         Ok(self)

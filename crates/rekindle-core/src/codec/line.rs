@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::frame::{BASE, COMPRESSED, ELSEWHERE, FORMAT_VERSION, Frame, FrameError, KEYED, SEALED};
+use super::frame::{BASE, COMPRESSED, DATA_KEY, ELSEWHERE, FORMAT_VERSION, Frame, FrameError, KEYED, SEALED};
 use super::keys::MAX_KEY_ID;
 use crate::position::{Hash, Seq};
 use crate::record::{Marks, is_default};
@@ -40,6 +40,8 @@ struct Line<'a, S> {
     base: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     signed: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    data_key: bool,
     #[serde(default, skip_serializing_if = "str::is_empty", borrow)]
     key: Cow<'a, str>,
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
@@ -76,7 +78,7 @@ impl Frame {
             return Err(FrameError::new(DamageKind::Format, "a plain payload is not one line of JSON"));
         }
         let line = Line {
-            v: FORMAT_VERSION,
+            v: self.version(),
             first: self.first,
             last: self.last,
             at: self.at,
@@ -86,6 +88,7 @@ impl Frame {
             marks: self.marks,
             base: self.is_base(),
             signed: self.is_keyed(),
+            data_key: self.has_data_key(),
             key: Cow::Borrowed(&self.key),
             store,
             records,
@@ -115,8 +118,7 @@ impl Frame {
         text.extend_from_slice(body);
         let version: Version = serde_json::from_slice(&text).map_err(|_| format("is not a frame"))?;
         if version.v > FORMAT_VERSION {
-            let detail = format!("format version {}; this build reads up to {FORMAT_VERSION}", version.v);
-            return Err(FrameError::new(DamageKind::Version, detail));
+            return Err(FrameError::version(version.v));
         }
         let line: Line<'_, S> = serde_json::from_slice(&text).map_err(|_| format("is not a frame"))?;
         let decode = |text: &str| STANDARD.decode(text).map(Bytes::from).map_err(|_| format("is not base64"));
@@ -132,11 +134,17 @@ impl Frame {
             }
             _ => return Err(format("has no payload, or more than one")),
         };
-        if line.first > line.last || line.first == Seq::ZERO || line.last > Seq::MAX || line.key.len() > MAX_KEY_ID {
+        if line.first > line.last
+            || line.first == Seq::ZERO
+            || line.last > Seq::MAX
+            || line.key.len() > MAX_KEY_ID
+            || line.data_key != (line.v == 2)
+        {
             return Err(format("its fields contradict each other"));
         }
         let nonce = u128::from_str_radix(&line.nonce, 16).map_err(|_| format("its nonce is not a number"))?;
-        let flags = form | if line.base { BASE } else { 0 } | if line.signed { KEYED } else { 0 };
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = form | flag(line.base, BASE) | flag(line.signed, KEYED) | flag(line.data_key, DATA_KEY);
         let frame = Self {
             first: line.first,
             last: line.last,

@@ -6,6 +6,8 @@
 //! * The **chain hash** of a frame covers the hash before it, its position and its plain
 //!   payload, so it stays the same when a session moves to a store with other compression.
 //!   It is keyed when a key is set: without the key nobody can continue or mend a chain.
+//! * A session with a **data key** is sealed with it, and the hash covers the sealed payload: once the key
+//!   is destroyed, order and completeness can still be checked.
 //! * The **nonce** of the encryption is a keyed hash of everything it seals and binds. There is
 //!   no counter to rewind and no randomness to repeat: two ciphertexts share a nonce only if they
 //!   are the same ciphertext.
@@ -13,29 +15,42 @@
 mod chain;
 mod compression;
 mod frame;
+mod header;
+mod keychain;
 mod keys;
 mod limits;
 mod line;
 mod redact;
 mod seal;
+mod service;
+mod sign;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 pub use frame::{Elsewhere, FORMAT_VERSION, Frame, FrameError};
+pub use header::Described;
+pub(crate) use keychain::Standing;
+pub(crate) use keys::DataKey;
 pub use keys::KeyRing;
 pub use limits::Limits;
 pub use line::{object_from_line, object_to_line};
 pub use redact::Redaction;
+pub use service::{KeyService, Wrapped};
+pub(crate) use sign::Signer;
 
-use self::chain::{base_nonce, chain_hash, fork_hash, genesis_hash};
-use self::frame::{BASE, COMPRESSED, KEYED, SEALED};
-use self::seal::{open_text, seal, seal_text, unseal};
+use self::chain::{Era, base_nonce, chain_hash, fork_hash, fork_start, genesis_hash, sealed_hash};
+use self::frame::{BASE, COMPRESSED, DATA_KEY, KEYED, SEALED};
+use self::header::{HeaderKey, not_opened};
+use self::keychain::Keychain;
+use self::keys::DerivedKeys;
+use self::seal::{seal, unseal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
-use crate::json::{self, Json};
+use crate::json;
 use crate::position::{Hash, Head, Position, Seq};
 use crate::record::{Marks, Record};
 use crate::session::{Damage, DamageKind, SessionHeader};
@@ -48,21 +63,58 @@ const USUAL_PAYLOAD: usize = 4 << 10;
 pub const DEFAULT_COMPRESSION_THRESHOLD: usize = 4 << 10;
 
 /// How payloads are protected.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 enum Protection {
     #[default]
     None,
-    Signed(KeyRing),
-    Encrypted(KeyRing),
+    Signed(Arc<KeyRing>),
+    Encrypted {
+        /// The main keys, if they are here: for sessions without a data key.
+        ring: Option<Arc<KeyRing>>,
+        /// What data keys are wrapped with.
+        service: Arc<dyn KeyService>,
+    },
 }
 
 impl Protection {
     fn ring(&self) -> Option<&KeyRing> {
         match self {
             Self::None => None,
-            Self::Signed(ring) | Self::Encrypted(ring) => Some(ring),
+            Self::Signed(ring) => Some(ring),
+            Self::Encrypted { ring, .. } => ring.as_deref(),
         }
     }
+}
+
+/// What the beginning of a session's chain says about its key.
+#[derive(Debug)]
+pub(crate) enum Root {
+    /// None is needed: forks begin with the hash of the record they start from.
+    Open,
+    /// The key that began it: the header is sealed, and forks begin with a hash under this key.
+    Keyed(Zeroizing<[u8; 32]>),
+    /// The key is not there, or the header is not that of the session.
+    Unknown,
+}
+
+impl Root {
+    /// The hash a fork starts with, given the one at the position it starts from; nothing if that cannot be
+    /// known without the key.
+    pub(crate) fn fork_start(&self, branch: &BranchId, from: &Position, hash: Hash) -> Option<Hash> {
+        match self {
+            Self::Open => Some(hash),
+            Self::Keyed(key) => Some(fork_start(key, branch, from, hash)),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// What a frame is written with.
+enum Pen<'a> {
+    Plain,
+    Signed(&'a KeyRing),
+    Main(&'a KeyRing),
+    Data(Arc<DataKey>),
 }
 
 /// Turns records into frames and frames into records.
@@ -79,6 +131,9 @@ pub struct Codec {
     compression: Option<(usize, i32)>,
     protection: Protection,
     accepts_unprotected: bool,
+    keychain: Keychain,
+    /// Encrypts only for sessions it has learned of.
+    is_strict: bool,
 }
 
 /// Which branch of which session a frame belongs to.
@@ -123,13 +178,6 @@ impl Batch {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct SealedHeader {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    metadata: std::collections::BTreeMap<String, Json>,
-}
-
 impl Default for Codec {
     fn default() -> Self {
         Self::new()
@@ -145,6 +193,8 @@ impl Codec {
             compression: Some((DEFAULT_COMPRESSION_THRESHOLD, 3)),
             protection: Protection::None,
             accepts_unprotected: false,
+            keychain: Keychain::default(),
+            is_strict: false,
         }
     }
 
@@ -179,14 +229,28 @@ impl Codec {
     /// Signs: the chain is keyed, payloads stay readable.
     #[must_use]
     pub fn with_signing(mut self, ring: KeyRing) -> Self {
-        self.protection = Protection::Signed(ring);
+        self.protection = Protection::Signed(Arc::new(ring));
         self
     }
 
-    /// Encrypts payloads, titles and metadata; the chain is keyed too.
+    /// Encrypts payloads, titles and metadata. In a store that keeps [`Values`](crate::values::Values), each
+    /// session has a data key of its own, wrapped by the active key of the ring; in others, the active key
+    /// itself is used.
     #[must_use]
     pub fn with_encryption(mut self, ring: KeyRing) -> Self {
-        self.protection = Protection::Encrypted(ring);
+        let ring = Arc::new(ring);
+        self.protection = Protection::Encrypted { ring: Some(Arc::clone(&ring)), service: ring };
+        self
+    }
+
+    /// Encrypts as [`Codec::with_encryption`] does, with data keys that a service wraps.
+    #[must_use]
+    pub fn with_key_service(mut self, service: Arc<dyn KeyService>) -> Self {
+        let ring = match self.protection {
+            Protection::Encrypted { ring, .. } => ring,
+            _ => None,
+        };
+        self.protection = Protection::Encrypted { ring, service };
         self
     }
 
@@ -210,7 +274,99 @@ impl Codec {
 
     /// Whether titles and metadata are sealed.
     pub fn encrypts(&self) -> bool {
-        matches!(self.protection, Protection::Encrypted(_))
+        matches!(self.protection, Protection::Encrypted { .. })
+    }
+
+    /// Whether everything it writes is signed or encrypted.
+    pub fn protects(&self) -> bool {
+        !matches!(self.protection, Protection::None)
+    }
+
+    /// What data keys are wrapped with, if it encrypts.
+    pub(crate) fn key_service(&self) -> Option<&Arc<dyn KeyService>> {
+        match &self.protection {
+            Protection::Encrypted { service, .. } => Some(service),
+            _ => None,
+        }
+    }
+
+    /// From now on, encrypts only for sessions it has learned of: never with the main key what has a data key.
+    pub(crate) fn strict(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+
+    /// The same codec with its own view of which keys sessions have: only this one.
+    pub(crate) fn apart(&self, session: SessionKey, standing: Standing) -> Self {
+        let keychain = Keychain::default();
+        keychain.put(session, standing);
+        Self {
+            limits: self.limits,
+            redaction: self.redaction.clone(),
+            compression: self.compression,
+            protection: self.protection.clone(),
+            accepts_unprotected: self.accepts_unprotected,
+            keychain,
+            is_strict: self.is_strict,
+        }
+    }
+
+    /// Remembers how it stands to a session.
+    pub(crate) fn learn(&self, session: SessionKey, standing: Standing) {
+        self.keychain.put(session, standing);
+    }
+
+    /// Forgets the key of a session.
+    pub(crate) fn forget(&self, session: &SessionKey) {
+        self.keychain.forget(session);
+    }
+
+    /// Whether it has learned how it stands to a session.
+    pub(crate) fn has_learned(&self, session: &SessionKey) -> bool {
+        self.keychain.get(session).is_some()
+    }
+
+    /// Whether the data key of that incarnation of a session is at hand.
+    pub(crate) fn knows(&self, header: &SessionHeader) -> bool {
+        matches!(self.keychain.get(&header.key), Some(Standing::Data(data)) if data.incarnation == header.incarnation)
+    }
+
+    /// How it stands to a session without a data key, by the key that its header names.
+    pub(crate) fn standing_without_data_key(&self, header: &SessionHeader) -> Standing {
+        let refused = |key: String, message: String| Standing::Refused { key, message };
+        match header.key_named() {
+            HeaderKey::Data(key) if self.encrypts() => {
+                let message = "its data key is gone: it was erased, or the key is in another store".to_owned();
+                refused(key, message)
+            }
+            HeaderKey::Data(key) => refused(key, "the session is encrypted, and no encryption key was given".into()),
+            HeaderKey::Main(key) if self.protection.ring().is_none_or(|ring| ring.get(&key).is_none()) => {
+                let message = format!("the session is protected by the key `{key}`, which was not given");
+                refused(key, message)
+            }
+            // Of a session from before headers were sealed, its beginning tells whether a key is needed.
+            HeaderKey::None if matches!(self.root(header), Root::Unknown) => {
+                refused(String::new(), "the session is signed or encrypted with a key that was not given".to_owned())
+            }
+            HeaderKey::Main(_) | HeaderKey::None => Standing::Open,
+        }
+    }
+
+    /// What frames of a session are written with.
+    fn pen(&self, session: &SessionKey) -> Result<Pen<'_>> {
+        let standing = self.keychain.get(session);
+        if let Some(error) = standing.as_ref().and_then(Standing::refusal) {
+            return Err(error);
+        }
+        match (&self.protection, standing) {
+            (Protection::None, _) => Ok(Pen::Plain),
+            (Protection::Signed(ring), _) => Ok(Pen::Signed(ring)),
+            (Protection::Encrypted { .. }, Some(Standing::Data(data))) => Ok(Pen::Data(data)),
+            (Protection::Encrypted { ring: Some(ring), .. }, standing) if standing.is_some() || !self.is_strict => {
+                Ok(Pen::Main(ring))
+            }
+            (Protection::Encrypted { .. }, _) => Err(not_opened(session)),
+        }
     }
 
     /// Makes the frame of `records` behind `stamp.after`.
@@ -248,13 +404,7 @@ impl Codec {
     /// Checks that the frames of a base are those of `head`, all of them, in order.
     pub fn check_base(&self, place: Place<'_>, head: Head, frames: &[Frame], thorough: bool) -> Result<(), Damage> {
         let mut before = Head { seq: Seq::ZERO, hash: head.hash };
-        let missing = |detail: &str| Damage {
-            kind: DamageKind::Missing,
-            branch: place.branch.clone(),
-            first: Seq(1),
-            last: head.seq,
-            detail: detail.to_owned(),
-        };
+        let missing = |detail: &str| Damage::new(DamageKind::Missing, place.branch.clone(), Seq(1), head.seq, detail);
         for frame in frames {
             if !frame.is_base() || frame.nonce != base_nonce(head.seq, frames.len()) {
                 return Err(missing("the compacted history is incomplete"));
@@ -299,8 +449,7 @@ impl Codec {
         let broken = |kind, detail: String| Err(damage(place, frame, FrameError::new(kind, detail)));
         if frame.first > before.seq.next() {
             let (first, last) = (before.seq.next(), frame.first.previous());
-            let detail = "the records are gone".to_owned();
-            return Err(Damage { kind: DamageKind::Missing, branch: place.branch.clone(), first, last, detail });
+            return Err(Damage::new(DamageKind::Missing, place.branch.clone(), first, last, "the records are gone"));
         }
         if frame.first < before.seq.next() {
             return broken(DamageKind::Chain, format!("stands behind record {}", before.seq));
@@ -311,18 +460,48 @@ impl Codec {
         if !thorough {
             return Ok(());
         }
+        if frame.has_data_key() {
+            return self.check_sealed_hash(place, frame);
+        }
         let payload = self.open_payload(place, frame).map_err(|error| damage(place, frame, error))?;
         let chain_key = match frame.is_keyed() {
             false => None,
             true => match self.protection.ring().and_then(|ring| ring.get(&frame.key)) {
                 Some(keys) => Some(&keys.chain),
-                None => return broken(DamageKind::Key, format!("needs the key `{}` to be checked", frame.key)),
+                None => {
+                    let detail = format!("needs the key `{}` to be checked", frame.key);
+                    return Err(damage(place, frame, FrameError::key(&frame.key, detail)));
+                }
             },
         };
         if chain_hash(chain_key.map(|key| &**key), place.branch, frame, &payload) != frame.hash {
             return broken(DamageKind::Chain, "its hash does not fit its content".into());
         }
         Ok(())
+    }
+
+    /// Checks the hash of a frame with a data key, and its content if the key is at hand. In an export that
+    /// was decrypted there is nothing to compute it from.
+    fn check_sealed_hash(&self, place: Place<'_>, frame: &Frame) -> Result<(), Damage> {
+        let damaged = |error| damage(place, frame, error);
+        if !frame.is_sealed() {
+            return Ok(());
+        }
+        if let Some(elsewhere) = frame.elsewhere() {
+            let detail = format!("its content lies in {}", elsewhere.place);
+            return Err(damaged(FrameError::new(DamageKind::Elsewhere, detail)));
+        }
+        if sealed_hash(place.branch, frame) != frame.hash {
+            return Err(damaged(FrameError::new(DamageKind::Chain, "its hash does not fit its content")));
+        }
+        match self.data_key(place.session, &frame.key) {
+            Some(_) => self.open_payload(place, frame).map(drop).map_err(damaged),
+            None => Ok(()),
+        }
+    }
+
+    fn data_key(&self, session: &SessionKey, id: &str) -> Option<Arc<DataKey>> {
+        self.keychain.data(session).filter(|data| data.id == id)
     }
 
     /// The hash a fork in the middle of a batch starts with. At the end of a batch it is the
@@ -333,77 +512,52 @@ impl Codec {
 
     /// The start of a session's chain. It binds the parts of the header that never change.
     pub fn genesis(&self, header: &SessionHeader) -> Hash {
-        genesis_hash(self.protection.ring().map(|ring| &*ring.active().chain), header)
+        self.genesis_under(header, self.keychain.data(&header.key).as_deref())
     }
 
-    /// Whether a header fits its genesis under any key of the ring.
+    /// The same under a data key, if there is one.
+    pub(crate) fn genesis_under(&self, header: &SessionHeader, data: Option<&DataKey>) -> Hash {
+        match data {
+            Some(data) => genesis_hash(Some(&data.keys.chain), header, Era::Sealed),
+            None => match self.protection.ring() {
+                Some(ring) => genesis_hash(Some(&ring.active().chain), header, Era::Sealed),
+                None => genesis_hash(None, header, Era::First),
+            },
+        }
+    }
+
+    /// The same as sessions began before headers were sealed.
+    pub(crate) fn first_genesis(&self, header: &SessionHeader) -> Hash {
+        genesis_hash(self.protection.ring().map(|ring| &*ring.active().chain), header, Era::First)
+    }
+
+    /// Whether a header fits its genesis under any key there is.
     pub fn check_genesis(&self, header: &SessionHeader) -> bool {
-        let keyed = self.protection.ring().into_iter().flat_map(KeyRing::all);
-        keyed.map(|keys| genesis_hash(Some(&keys.chain), header)).any(|hash| hash == header.genesis)
-            || ((self.protection.ring().is_none() || self.accepts_unprotected)
-                && genesis_hash(None, header) == header.genesis)
+        let plain = || genesis_hash(None, header, Era::First) == header.genesis;
+        match self.root(header) {
+            Root::Keyed(_) => true,
+            Root::Open => !self.protects() || self.accepts_unprotected || !plain(),
+            Root::Unknown => false,
+        }
     }
 
-    /// The header as it is stored: redacted, and with title and metadata sealed if the codec
-    /// encrypts.
-    pub fn seal_header(&self, header: &SessionHeader) -> Result<SessionHeader> {
-        // Before anything walks it, and after what redaction adds.
-        self.check_header(header).map_err(|error| error.on(&header.key))?;
-        let mut stored = header.clone();
-        stored.title = header.title.as_deref().map(|title| self.redaction.text(title));
-        stored.tags = header.tags.iter().map(|tag| self.redaction.text(tag)).collect();
-        for (name, value) in &mut stored.labels {
-            *value = match self.redaction.excludes(name) {
-                true => format!("[redacted:{name}]"),
-                false => self.redaction.text(value),
-            };
+    /// What the beginning of a session's chain says about its key.
+    pub(crate) fn root(&self, header: &SessionHeader) -> Root {
+        let begins = |key: Option<&[u8; 32]>, era| genesis_hash(key, header, era) == header.genesis;
+        if let Some(Standing::Data(data)) = self.keychain.get(&header.key)
+            && begins(Some(&data.keys.chain), Era::Sealed)
+        {
+            return Root::Keyed(data.keys.chain.clone());
         }
-        for (key, value) in &mut stored.metadata {
-            *value = match self.redaction.excludes(key) {
-                true => Json::from(serde_json::json!({ "$redacted": key })),
-                false => self.redaction.value(value)?,
-            };
+        for keys in self.protection.ring().into_iter().flat_map(KeyRing::all) {
+            if begins(Some(&keys.chain), Era::Sealed) {
+                return Root::Keyed(keys.chain.clone());
+            }
+            if begins(Some(&keys.chain), Era::First) {
+                return Root::Open;
+            }
         }
-        self.check_header(&stored).map_err(|error| error.on(&header.key))?;
-        if let Protection::Encrypted(ring) = &self.protection {
-            let plain = SealedHeader { title: stored.title.take(), metadata: std::mem::take(&mut stored.metadata) };
-            let plain = serde_json::to_vec(&plain)
-                .map_err(|error| Error::invalid("the header cannot be written").because(error))?;
-            stored.sealed = Some(seal_text(ring, &header.key, &plain)?);
-        }
-        Ok(stored)
-    }
-
-    /// The header as callers see it, from the stored one.
-    pub fn open_header(&self, mut stored: SessionHeader) -> Result<SessionHeader> {
-        let key = stored.key.clone();
-        let context = |error: Error| error.during("open header").on(&key);
-        let Some(sealed) = stored.sealed.take() else {
-            return match self.encrypts() && !self.accepts_unprotected {
-                true => Err(context(Error::corrupt("the header is not sealed, and this codec demands it"))),
-                false => Ok(stored),
-            };
-        };
-        let plain = open_text(self.protection.ring(), &stored.key, &sealed).map_err(context)?;
-        let header: SealedHeader = serde_json::from_slice(&plain).map_err(|error| {
-            context(Error::corrupt("the sealed header does not have the expected fields").because(error))
-        })?;
-        stored.title = header.title;
-        stored.metadata = header.metadata;
-        Ok(stored)
-    }
-
-    fn check_header(&self, header: &SessionHeader) -> Result<()> {
-        let bytes = serde_json::to_vec(header)
-            .map_err(|error| Error::invalid("the header cannot be written").because(error))?;
-        if bytes.len() > self.limits.record_bytes {
-            return Err(Error::limit("bytes of the header", bytes.len() as u64, self.limits.record_bytes as u64));
-        }
-        let depth = json::depth(&bytes).saturating_sub(2);
-        match depth > self.limits.depth {
-            true => Err(Error::limit("depth of the metadata", depth as u64, self.limits.depth as u64)),
-            false => Ok(()),
-        }
+        if begins(None, Era::First) { Root::Open } else { Root::Unknown }
     }
 
     /// The records as one line of JSON, within the limits and without what must not be stored.
@@ -470,12 +624,20 @@ impl Codec {
             key: String::new(),
             payload: Bytes::new(),
         };
-        let ring = self.protection.ring();
-        if let Some(ring) = ring {
-            frame.flags |= KEYED;
-            frame.key = ring.active_id().to_owned();
+        let pen = self.pen(place.session)?;
+        match &pen {
+            Pen::Plain => frame.hash = chain_hash(None, place.branch, &frame, &payload),
+            Pen::Signed(ring) | Pen::Main(ring) => {
+                frame.flags |= KEYED;
+                frame.key = ring.active_id().to_owned();
+                frame.hash = chain_hash(Some(&ring.active().chain), place.branch, &frame, &payload);
+            }
+            // Its hash covers what is sealed, so it comes last.
+            Pen::Data(data) => {
+                frame.flags |= DATA_KEY;
+                frame.key.clone_from(&data.id);
+            }
         }
-        frame.hash = chain_hash(ring.map(|ring| &*ring.active().chain), place.branch, &frame, &payload);
         let payload = match self.compress(&payload)? {
             Some(compressed) => {
                 frame.flags |= COMPRESSED;
@@ -483,14 +645,19 @@ impl Codec {
             }
             None => payload,
         };
-        frame.payload = match &self.protection {
-            Protection::Encrypted(ring) => {
-                frame.flags |= SEALED;
-                seal(ring.active(), place, &frame, &payload)?
-            }
-            _ => payload,
+        let mut sealed = |keys: &DerivedKeys| {
+            frame.flags |= SEALED;
+            seal(keys, place, &frame, &payload)
+        };
+        let payload = match &pen {
+            Pen::Plain | Pen::Signed(_) => payload,
+            Pen::Main(ring) => sealed(ring.active())?,
+            Pen::Data(data) => sealed(&data.keys)?,
+        };
+        frame.payload = payload.into();
+        if frame.has_data_key() {
+            frame.hash = sealed_hash(place.branch, &frame);
         }
-        .into();
         Ok(frame)
     }
 
@@ -512,18 +679,24 @@ impl Codec {
             return Err(FrameError::new(DamageKind::Elsewhere, detail));
         }
         let ring = self.protection.ring();
-        if ring.is_some() && !frame.is_keyed() && !self.accepts_unprotected {
+        if self.protects() && !frame.is_protected() && !self.accepts_unprotected {
             let detail = "was written without a key, and this codec demands one";
             return Err(FrameError::new(DamageKind::Unprotected, detail));
         }
         let mut payload = Cow::Borrowed(&frame.payload[..]);
         if frame.is_sealed() {
-            let keys = ring.and_then(|ring| ring.get(&frame.key)).ok_or_else(|| {
-                FrameError::new(
-                    DamageKind::Key,
-                    format!("is encrypted with the key `{}`, which was not given", frame.key),
-                )
-            })?;
+            let data = self.data_key(place.session, &frame.key).filter(|_| frame.has_data_key());
+            let main = || ring.filter(|_| !frame.has_data_key()).and_then(|ring| ring.get(&frame.key));
+            let Some(keys) = data.as_ref().map(|data| &data.keys).or_else(main) else {
+                let refused = self.keychain.get(place.session).filter(|_| frame.has_data_key());
+                return Err(match refused {
+                    Some(Standing::Refused { key, message }) => FrameError::key(&key, message),
+                    _ => {
+                        let detail = format!("is encrypted with the key `{}`, which was not given", frame.key);
+                        FrameError::key(&frame.key, detail)
+                    }
+                });
+            };
             payload = Cow::Owned(unseal(keys, place, frame, &payload)?);
         }
         if frame.flags & COMPRESSED != 0 {
@@ -533,7 +706,8 @@ impl Codec {
         // any key it is only text; with keys, one that names a key nobody has is a forgery.
         if let Some(ring) = ring.filter(|_| frame.is_keyed() && !frame.is_sealed()) {
             let keys = ring.get(&frame.key).ok_or_else(|| {
-                FrameError::new(DamageKind::Key, format!("is signed with the key `{}`, which was not given", frame.key))
+                let detail = format!("is signed with the key `{}`, which was not given", frame.key);
+                FrameError::key(&frame.key, detail)
             })?;
             if chain_hash(Some(&keys.chain), place.branch, frame, &payload) != frame.hash {
                 return Err(FrameError::new(DamageKind::Sealed, "its signature does not fit its content"));
@@ -545,13 +719,7 @@ impl Codec {
 
 /// What is wrong with a frame, with where it stands.
 fn damage(place: Place<'_>, frame: &Frame, error: FrameError) -> Damage {
-    Damage {
-        kind: error.kind,
-        branch: place.branch.clone(),
-        first: frame.first,
-        last: frame.last,
-        detail: error.detail.into_owned(),
-    }
+    Damage::of_frame(error, place.branch.clone(), frame.first, frame.last)
 }
 
 impl Damage {
@@ -560,17 +728,10 @@ impl Damage {
         let kind = match self.kind {
             DamageKind::Version => {
                 let supported = u32::from(FORMAT_VERSION);
-                let found = self
-                    .detail
-                    .split(|c: char| !c.is_ascii_digit())
-                    .find_map(|n| n.parse().ok())
-                    .unwrap_or(supported + 1);
+                let found = self.found_version.unwrap_or(supported + 1);
                 ErrorKind::VersionTooNew { what: "frame".into(), found, supported }
             }
-            DamageKind::Key => {
-                let key = self.detail.split('`').nth(1).unwrap_or_default().to_owned();
-                ErrorKind::KeyMissing { key }
-            }
+            DamageKind::Key => ErrorKind::KeyMissing { key: self.key.clone().unwrap_or_default() },
             DamageKind::Elsewhere => ErrorKind::Unsupported,
             _ => ErrorKind::Corrupt,
         };

@@ -55,6 +55,8 @@ const STRUCTURE: &[&str] = &[
     "expected",
     "actual",
     "budget",
+    "branch",
+    "calls",
 ];
 
 /// How deeply JSON inside strings inside JSON is followed.

@@ -37,7 +37,7 @@ fn synthetic_nonce(keys: &DerivedKeys, bound: &[u8], message: &[u8]) -> XNonce {
 }
 
 /// Nonce and ciphertext of a message.
-fn seal_bytes(keys: &DerivedKeys, bound: &[u8], message: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn seal_bytes(keys: &DerivedKeys, bound: &[u8], message: &[u8]) -> Result<Vec<u8>> {
     let cipher = XChaCha20Poly1305::new((&*keys.seal).into());
     let nonce = synthetic_nonce(keys, bound, message);
     let sealed = cipher
@@ -47,7 +47,7 @@ fn seal_bytes(keys: &DerivedKeys, bound: &[u8], message: &[u8]) -> Result<Vec<u8
 }
 
 /// The message, if nonce and ciphertext are what [`seal_bytes`] made of it here.
-fn open_bytes(keys: &DerivedKeys, bound: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn open_bytes(keys: &DerivedKeys, bound: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let (head, sealed) = sealed.split_at_checked(NONCE)?;
     let mut nonce = XNonce::default();
     nonce.copy_from_slice(head);
@@ -72,13 +72,7 @@ pub(super) fn unseal(
     })
 }
 
-/// Seals a small text for a header: `<key id> <base64 of nonce and ciphertext>`.
-pub(super) fn seal_text(ring: &KeyRing, session: &SessionKey, plain: &[u8]) -> Result<String> {
-    let sealed = seal_bytes(ring.active(), &text_binding(session), plain)?;
-    Ok(format!("{} {}", ring.active_id(), STANDARD.encode(sealed)))
-}
-
-/// Opens what [`seal_text`] sealed.
+/// Opens a header of the first era: `<key id> <base64 of nonce and ciphertext>`.
 pub(super) fn open_text(ring: Option<&KeyRing>, session: &SessionKey, text: &str) -> Result<Vec<u8>> {
     let wrong = || Error::corrupt("the sealed header is damaged");
     let (id, encoded) = text.split_once(' ').ok_or_else(wrong)?;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::id::{RegisterKey, SessionId};
+use crate::json::Json;
 use crate::record::RegisterSet;
 
 fn session(name: &str) -> SessionKey {
@@ -200,7 +201,7 @@ fn headers_are_redacted_sealed_and_bound_to_their_session() {
     header.labels.insert("access-token".into(), "sk-1".into());
     let codec = Codec::new().with_encryption(ring("e"));
     header.genesis = codec.genesis(&header);
-    let stored = codec.seal_header(&header).unwrap();
+    let stored = codec.seal_header(&header, &Described::default()).unwrap();
     let written = serde_json::to_string(&stored).unwrap();
     assert!(!written.contains("secret plan") && !written.contains("sk-1"), "{written}");
     let opened = codec.open_header(stored.clone()).unwrap();
@@ -216,16 +217,193 @@ fn headers_are_redacted_sealed_and_bound_to_their_session() {
     assert_eq!(codec.open_header(in_clear).unwrap_err().code(), "RK0011");
 }
 
+/// A codec with a data key for the session `a`.
+fn with_data_key() -> Codec {
+    let codec = Codec::new().with_encryption(ring("e")).strict();
+    learn(&codec, [5; 32]);
+    codec
+}
+
+fn learn(codec: &Codec, secret: [u8; 32]) {
+    let key = DataKey::new("d1".into(), "first".into(), &secret);
+    codec.learn(session("a"), Standing::Data(Arc::new(key)));
+}
+
+#[test]
+fn without_its_data_key_a_frame_can_still_be_put_in_order() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let codec = with_data_key();
+    let frame = codec.encode(place, stamp(), &records(5_000)).unwrap();
+    assert_eq!((frame.key_id(), frame.is_protected(), frame.has_data_key()), ("d1", true, true));
+    let bytes = frame.to_bytes();
+    let main_key = Codec::new().with_encryption(ring("e")).encode(place, stamp(), &records(5_000)).unwrap();
+    assert_eq!(bytes.len(), main_key.to_bytes().len() + 1, "one byte, since `d1` is longer than `e`");
+    for read in [
+        Frame::from_bytes(bytes).unwrap(),
+        Frame::from_line::<()>(frame.to_line(None::<()>).unwrap().trim_ascii_end()).unwrap().0,
+    ] {
+        assert_eq!(codec.decode(place, &read).unwrap().records, records(5_000));
+        codec.check_link(place, &read, stamp().after, true).unwrap();
+        // Nobody has the key any more.
+        let shredded = Codec::new().with_encryption(ring("e")).strict();
+        shredded.check_link(place, &read, stamp().after, true).unwrap();
+        assert_eq!(shredded.decode(place, &read).unwrap_err().kind, DamageKind::Key);
+        let mut payload = read.payload.to_vec();
+        payload[40] ^= 1;
+        let altered = Frame { payload: payload.into(), ..read.clone() };
+        assert_eq!(shredded.check_link(place, &altered, stamp().after, true).unwrap_err().kind, DamageKind::Chain);
+        // Whoever makes the hash fit does not have the key.
+        let forged = Frame { hash: sealed_hash(&main, &altered), ..altered };
+        assert_eq!(codec.check_link(place, &forged, stamp().after, true).unwrap_err().kind, DamageKind::Sealed);
+        let moved = Frame { prev: Hash::of(b"elsewhere"), ..read.clone() };
+        assert_eq!(codec.decode(place, &moved).unwrap_err().kind, DamageKind::Sealed);
+    }
+    let other = Codec::new().with_encryption(ring("e"));
+    learn(&other, [6; 32]);
+    assert_eq!(other.decode(place, &frame).unwrap_err().kind, DamageKind::Sealed);
+}
+
+#[test]
+fn nothing_is_written_without_the_key_of_a_session() {
+    let (key, main) = (session("a"), BranchId::main());
+    let place = Place { session: &key, branch: &main };
+    let never_opened = Codec::new().with_encryption(ring("e")).strict();
+    assert_eq!(*never_opened.encode(place, stamp(), &records(1)).unwrap_err().kind(), ErrorKind::Invalid);
+    let mut header = SessionHeader::new(key.clone());
+    let check = |writer: Codec, reader: Codec, expected: Option<&str>, header: &mut SessionHeader| {
+        header.genesis = writer.genesis(header);
+        let stored = writer.seal_header(header, &Described::default()).unwrap();
+        reader.learn(key.clone(), reader.standing_without_data_key(&stored));
+        let written = reader.encode(place, stamp(), &records(1));
+        let missing = written.err().map(|error| match error.kind() {
+            ErrorKind::KeyMissing { key } => key.clone(),
+            other => format!("{other:?}"),
+        });
+        assert_eq!(missing.as_deref(), expected);
+        reader.seal_header(header, &Described::default()).err().is_some()
+    };
+    let signing = || Codec::new().with_signing(ring("s"));
+    assert!(!check(Codec::new(), Codec::new(), None, &mut header));
+    assert!(!check(signing(), signing(), None, &mut header));
+    assert!(check(signing(), Codec::new(), Some("s"), &mut header));
+    assert!(check(signing(), Codec::new().with_signing(ring("other")), Some("s"), &mut header));
+    assert!(check(Codec::new().with_encryption(ring("e")), Codec::new(), Some("e"), &mut header));
+    assert!(check(with_data_key(), Codec::new(), Some("d1"), &mut header));
+    assert!(check(with_data_key(), Codec::new().with_encryption(ring("e")), Some("d1"), &mut header));
+}
+
+#[test]
+fn a_header_fits_only_its_own_session_and_only_whole() {
+    let mut header = SessionHeader::new(session("a"));
+    header.agent = Some("payer".into());
+    header.title = Some("title".into());
+    header.tags = vec!["x".into(), "y".into()];
+    header.labels.insert("team".into(), "one".into());
+    header.metadata.insert("definition".into(), Json::from("agent.yaml"));
+    header.incarnation = "first".into();
+    let described = Described { at: Seq(7), current: BranchId::new("other").unwrap() };
+    for codec in [Codec::new(), Codec::new().with_signing(ring("s")), with_data_key()] {
+        let header = SessionHeader { genesis: codec.genesis(&header), ..header.clone() };
+        let stored = codec.seal_header(&header, &described).unwrap();
+        assert_eq!(codec.open_described(stored.clone()).unwrap(), (header.clone(), Some(described.clone())));
+        let check = |change: &dyn Fn(&mut SessionHeader)| {
+            let mut changed = stored.clone();
+            change(&mut changed);
+            assert!(codec.open_header(changed.clone()).is_err(), "{changed:?}");
+        };
+        check(&|header| header.agent = Some("other".into()));
+        check(&|header| header.title = Some("other".into()));
+        check(&|header| header.tags = vec!["xy".into()]);
+        check(&|header| drop(header.labels.insert("team".into(), "two".into())));
+        check(&|header| drop(header.metadata.insert("definition".into(), Json::from("evil.yaml"))));
+        check(&|header| header.key = session("b"));
+        check(&|header| header.incarnation = "second".into());
+        check(&|header| header.parent = Some(session("p")));
+        check(&|header| header.sealed = header.sealed.take().map(|seal| seal.replace("\"at\":7", "\"at\":8")));
+        check(&|header| header.sealed = header.sealed.take().map(|seal| seal.replace("other", "third")));
+        check(&|header| header.sealed = Some("{".into()));
+        // Without a key there is nothing to hold on to.
+        if codec.protects() {
+            check(&|header| header.sealed = None);
+            let plain = Codec::new().seal_header(&header, &described).unwrap();
+            assert!(codec.open_header(plain).is_err());
+        }
+    }
+}
+
+#[test]
+fn only_who_has_the_key_begins_a_branch() {
+    let mut header = SessionHeader::new(session("a"));
+    let (fork, from) = (BranchId::new("fork").unwrap(), Position::new(BranchId::main(), Seq(4)));
+    let hash = Hash::of(b"at 4");
+    let starts = [Codec::new(), Codec::new().with_signing(ring("s")), with_data_key()].map(|codec| {
+        header.genesis = codec.genesis(&header);
+        assert!(codec.check_genesis(&header));
+        let start = codec.root(&header).fork_start(&fork, &from, hash).unwrap();
+        if codec.protects() {
+            assert_eq!(Codec::new().root(&header).fork_start(&fork, &from, hash), None);
+            let other = codec.root(&header).fork_start(&fork, &Position::new(BranchId::main(), Seq(3)), hash);
+            assert_ne!(other, Some(start));
+        }
+        start
+    });
+    assert_eq!(starts[0], hash, "plain sessions keep their chain");
+    assert!(starts[1] != hash && starts[2] != hash && starts[1] != starts[2]);
+    // What was begun before headers were sealed stays as it was.
+    let signing = Codec::new().with_signing(ring("s"));
+    header.genesis = signing.first_genesis(&header);
+    assert_eq!(signing.root(&header).fork_start(&fork, &from, hash), Some(hash));
+}
+
 proptest::proptest! {
+    #[test]
+    fn no_seal_makes_the_reader_panic(text: String, at: u64) {
+        for text in [text.clone(), format!("{{\"v\":2,\"at\":{at},\"data\":{text:?}}}"), format!("{{\"v\":2,\"sealed\":{text:?},\"key\":\"e\"}}")] {
+            let header = SessionHeader { sealed: Some(text), ..SessionHeader::new(session("a")) };
+            let _ = (header.is_encrypted(), header.key_named());
+            for codec in codecs() {
+                let _ = codec.open_header(header.clone());
+            }
+        }
+    }
+
     #[test]
     fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, flags: u8, payload: Vec<u8>) {
         let (key, main) = (session("a"), BranchId::main());
         let place = Place { session: &key, branch: &main };
         let _ = Frame::from_bytes(bytes.clone().into());
         let _ = Frame::from_line::<()>(&bytes);
-        let frame = Frame { flags: flags & 31, payload: payload.into(), key: "e".into(), ..frame::example() };
+        let frame = Frame { flags: flags & 63, payload: payload.into(), key: "e".into(), ..frame::example() };
         for codec in codecs() {
             let _ = codec.accepting_unprotected().decode(place, &frame);
         }
     }
+}
+
+#[test]
+fn damage_names_version_and_key_whatever_its_text_says() {
+    let (key, main) = (session("a"), BranchId::main());
+    let damage = |kind, text| Damage::new(kind, main.clone(), Seq(7), Seq(8), text);
+    let check = |damage: Damage, expected: ErrorKind| {
+        assert_eq!(*damage.to_error(&key).kind(), expected);
+        let text = serde_json::to_string(&damage).unwrap();
+        assert_eq!(serde_json::from_str::<Damage>(&text).unwrap(), damage);
+    };
+    let supported = u32::from(FORMAT_VERSION);
+    let newer = |found| ErrorKind::VersionTooNew { what: "frame".into(), found, supported };
+    let version = damage(DamageKind::Version, "the line at byte 4711 has format version 9");
+    check(Damage { found_version: Some(9), ..version.clone() }, newer(9));
+    check(version, newer(supported + 1));
+    let missing = damage(DamageKind::Key, "is encrypted with a key that was not given");
+    check(Damage { key: Some("a`b".into()), ..missing.clone() }, ErrorKind::KeyMissing { key: "a`b".into() });
+    check(missing, ErrorKind::KeyMissing { key: String::new() });
+}
+
+#[test]
+fn damage_as_it_was_written_before_is_still_read() {
+    let text = r#"{"kind":"key","branch":"main","first":3,"last":4,"detail":"is sealed"}"#;
+    let damage: Damage = serde_json::from_str(text).unwrap();
+    assert_eq!((damage.found_version, &damage.key), (None, &None));
+    assert_eq!(serde_json::to_string(&damage).unwrap(), text);
 }

@@ -12,7 +12,7 @@ use crate::id::{BranchId, CheckpointId, SessionKey};
 use crate::position::{Position, Seq};
 use crate::record::{Checkpoint, CheckpointRemoved, Marks, Record};
 use crate::session::SessionInfo;
-use crate::store::{MAX_FRAMES, ReadFrames, StoreExt as _};
+use crate::store::{MAX_FRAMES, ReadFrames, Slot, StoreExt as _};
 use crate::time::Timestamp;
 
 /// So many frames with checkpoints are read at a time at least.
@@ -225,29 +225,26 @@ impl Journal {
         if is_empty && on_damage == OnDamage::PassOver {
             return Ok(marks);
         }
-        let read = ReadFrames::all(session.clone(), inbox.clone()).with_marks(Marks::CHECKPOINT);
-        for slot in self.store().read_all(&read).await? {
-            let Some(batch) = self.batch(Place { session, branch: &inbox }, slot, on_damage)? else { continue };
-            for record in batch.records {
-                match record {
-                    Record::CheckpointRemoved(removed) => {
-                        // A run that has more than it wants to keep does not see every pin in time.
-                        let surplus = removed.reason == CheckpointRemoved::SURPLUS;
-                        let gone = removed.checkpoints.into_iter().filter(|id| !surplus || !marks.is_pinned(id));
-                        let gone: Vec<_> = gone.collect();
-                        marks.removed.extend(gone);
-                    }
-                    Record::CheckpointMarked(marked) => {
-                        let mark = marks.marked.entry(marked.checkpoint).or_default();
-                        mark.0 = marked.pinned.or(mark.0);
-                        if marked.tags.is_some() {
-                            mark.1 = marked.tags;
-                        }
-                    }
-                    _ => {}
-                }
-            }
+        let mut read = ReadFrames::all(session.clone(), inbox.clone());
+        if on_damage == OnDamage::PassOver {
+            read = read.with_marks(Marks::CHECKPOINT);
         }
+        // Before something is removed everything is read, and the marks of the frames themselves count:
+        // an index that hides a frame must not take a pin away.
+        let place = Place { session, branch: &inbox };
+        self.store()
+            .read_pages(&read, &mut |slots| {
+                for slot in slots {
+                    if matches!(&slot, Slot::Whole(frame) if !frame.marks.intersects(Marks::CHECKPOINT)) {
+                        continue;
+                    }
+                    if let Some(batch) = self.batch(place, slot, on_damage)? {
+                        batch.records.into_iter().for_each(|record| marks.take(record));
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
         Ok(marks)
     }
 }
@@ -276,6 +273,26 @@ pub(super) struct CheckpointMarks {
 }
 
 impl CheckpointMarks {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::CheckpointRemoved(removed) => {
+                // A run that has more than it wants to keep does not see every pin in time.
+                let surplus = removed.reason == CheckpointRemoved::SURPLUS;
+                let gone = removed.checkpoints.into_iter().filter(|id| !surplus || !self.is_pinned(id));
+                let gone: Vec<_> = gone.collect();
+                self.removed.extend(gone);
+            }
+            Record::CheckpointMarked(marked) => {
+                let mark = self.marked.entry(marked.checkpoint).or_default();
+                mark.0 = marked.pinned.or(mark.0);
+                if marked.tags.is_some() {
+                    mark.1 = marked.tags;
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Whether somebody pinned it after it was made.
     pub(super) fn is_pinned(&self, id: &CheckpointId) -> bool {
         self.marked.get(id).is_some_and(|(pinned, _)| *pinned == Some(true))

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::Journal;
 use super::checkpoints::{OnDamage, is_inexact};
-use crate::codec::{Batch, Codec, Frame, Place};
+use crate::codec::{Batch, Codec, Frame, Place, Root};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
 use crate::record::{Checkpoint, Record};
-use crate::session::{Damage, DamageKind, SessionInfo};
+use crate::session::{BranchInfo, Damage, DamageKind, SessionInfo};
 use crate::state::State;
 use crate::store::{ReadFrames, Slot, StoreExt as _};
 use crate::time::Timestamp;
@@ -68,6 +68,8 @@ pub(super) struct Stretch {
     pub(super) base: Option<Head>,
     pub(super) from: Seq,
     pub(super) through: Seq,
+    /// Begins where the branch was forked.
+    pub(super) enters: bool,
 }
 
 /// The stretches that lead to a position, oldest first.
@@ -84,7 +86,13 @@ pub(super) fn lineage(info: &SessionInfo, position: &Position) -> Result<Vec<Str
         match branch.base {
             Some(base) if base.seq <= through => {
                 let from = base.seq.next();
-                stretches.push(Stretch { branch: branch.branch.clone(), base: Some(base), from, through });
+                stretches.push(Stretch {
+                    branch: branch.branch.clone(),
+                    base: Some(base),
+                    from,
+                    through,
+                    enters: false,
+                });
                 stretches.reverse();
                 return Ok(stretches);
             }
@@ -97,7 +105,8 @@ pub(super) fn lineage(info: &SessionInfo, position: &Position) -> Result<Vec<Str
         }
         let from = branch.first_own();
         if through >= from {
-            stretches.push(Stretch { branch: branch.branch.clone(), base: None, from, through });
+            let enters = branch.parent.is_some();
+            stretches.push(Stretch { branch: branch.branch.clone(), base: None, from, through, enters });
         }
         let Some(parent) = &branch.parent else {
             stretches.reverse();
@@ -152,12 +161,26 @@ struct Folding<'a> {
     journal: &'a Journal,
     session: &'a SessionKey,
     folded: Folded,
+    /// The next frame begins a fork, and without a key nobody knows with which hash.
+    unlinked: bool,
 }
 
 impl Folding<'_> {
+    /// Goes over to a branch where it was forked.
+    fn enter(&mut self, root: &Root, branch: &BranchInfo) {
+        let Some(from) = &branch.parent else { return };
+        match root.fork_start(&branch.branch, from, self.folded.head.hash) {
+            Some(start) => self.folded.head.hash = start,
+            None => self.unlinked = true,
+        }
+    }
+
     fn frame(&mut self, branch: &BranchId, frame: &Frame, through: Seq) -> Result<()> {
         let place = Place { session: self.session, branch };
         let codec = self.journal.codec();
+        if std::mem::take(&mut self.unlinked) {
+            self.folded.head.hash = frame.prev;
+        }
         codec.check_link(place, frame, self.folded.head, false).map_err(|damage| self.damaged(&damage))?;
         self.check_protection(branch, frame)?;
         let (batch, bytes) = codec.decode_measured(place, frame).map_err(|damage| self.damaged(&damage))?;
@@ -188,10 +211,10 @@ impl Folding<'_> {
 
     /// Once a chain is keyed it stays so: a plain frame behind a keyed one is a forgery.
     fn check_protection(&mut self, branch: &BranchId, frame: &Frame) -> Result<()> {
-        if self.folded.keyed && !frame.is_keyed() {
+        if self.folded.keyed && !frame.is_protected() {
             return Err(self.damaged(&downgraded(branch, frame)));
         }
-        self.folded.keyed |= frame.is_keyed();
+        self.folded.keyed |= frame.is_protected();
         Ok(())
     }
 
@@ -208,13 +231,8 @@ impl Folding<'_> {
 }
 
 pub(super) fn downgraded(branch: &BranchId, frame: &Frame) -> Damage {
-    Damage {
-        kind: DamageKind::Unprotected,
-        branch: branch.clone(),
-        first: frame.first,
-        last: frame.last,
-        detail: "is not protected although the records before it are".into(),
-    }
+    let detail = "is not protected although the records before it are";
+    Damage::new(DamageKind::Unprotected, branch.clone(), frame.first, frame.last, detail)
 }
 
 impl Journal {
@@ -265,20 +283,33 @@ impl Journal {
         known: Folded,
         stretches: &[Stretch],
     ) -> Result<Folded> {
-        let mut folding = Folding { journal: self, session: &info.header.key, folded: known };
+        let mut folding = Folding { journal: self, session: &info.header.key, folded: known, unlinked: false };
+        let forked = stretches.iter().any(|stretch| stretch.enters);
+        let leaf = info.branch(&position.branch)?;
+        let at_fork = leaf.base.is_none() && leaf.parent.as_ref().is_some_and(|from| from.seq == position.seq);
+        let root = if forked || at_fork { self.codec().root(&info.header) } else { Root::Open };
         for stretch in stretches {
+            if stretch.enters {
+                folding.enter(&root, info.branch(&stretch.branch)?);
+            }
             self.fold_stretch(&mut folding, stretch).await?;
+        }
+        if at_fork && folding.folded.head.seq == position.seq && !stretches.iter().any(|s| s.branch == leaf.branch) {
+            folding.enter(&root, leaf);
+            if folding.unlinked && leaf.head.seq == position.seq {
+                folding.folded.head.hash = leaf.head.hash;
+            }
         }
         let (head, branch) = (folding.folded.head, &position.branch);
         if head.seq != position.seq {
-            let (first, last, detail) = (head.seq.next(), position.seq, "the records are gone".to_owned());
-            let gone = Damage { kind: DamageKind::Missing, branch: branch.clone(), first, last, detail };
+            let (first, last) = (head.seq.next(), position.seq);
+            let gone = Damage::new(DamageKind::Missing, branch.clone(), first, last, "the records are gone");
             return Err(folding.damaged(&gone));
         }
         let recorded = info.branch(branch)?.head;
         if head.seq == recorded.seq && head != recorded {
-            let (seq, detail) = (recorded.seq, "is not the one the branch ends with".to_owned());
-            let forged = Damage { kind: DamageKind::Head, branch: branch.clone(), first: seq, last: seq, detail };
+            let (seq, detail) = (recorded.seq, "is not the one the branch ends with");
+            let forged = Damage::new(DamageKind::Head, branch.clone(), seq, seq, detail);
             return Err(folding.damaged(&forged));
         }
         Ok(folding.folded)
@@ -296,16 +327,17 @@ impl Journal {
             Err(error) if *error.kind() == ErrorKind::Corrupt => error,
             Err(error) => return Err(error),
         };
-        let Some(damaged) = error.position().cloned() else { return Err(error) };
+        // Everything before the damage was folded without an error, so the newest checkpoint there can be
+        // reached: one more fold, whatever stands behind the damage.
+        let Some(damaged) = error.position() else { return Err(error) };
+        let before = Position::new(damaged.branch.clone(), damaged.seq.previous());
         let info = self.open(session).await?;
-        let wanted = at.cloned().unwrap_or(Position::new(info.current.clone(), info.current_branch()?.head.seq));
-        for candidate in self.checkpoints(session, Some(&wanted), None, usize::MAX).await? {
-            let before_damage = candidate.position.branch != damaged.branch || candidate.position.seq < damaged.seq;
-            if before_damage && let Ok(restored) = self.load(session, Some(&candidate.position)).await {
-                return Ok((restored, Some(error)));
-            }
+        let Ok(newest) = self.checkpoints_opened(&info, Some(&before), None, 1).await else { return Err(error) };
+        let Some(used) = newest.into_iter().next() else { return Err(error) };
+        match self.load_opened(info, Some(&used.position)).await {
+            Ok(restored) => Ok((restored, Some(error))),
+            Err(_) => Err(error),
         }
-        Err(error)
     }
 
     async fn fold_stretch(&self, folding: &mut Folding<'_>, stretch: &Stretch) -> Result<()> {
@@ -355,11 +387,15 @@ impl Journal {
     /// A page of one branch's own batches, oldest first, from record `from` on. Damage is part
     /// of the answer, so that everything else stays readable.
     pub async fn read(&self, session: &SessionKey, branch: &BranchId, from: Seq, limit: usize) -> Result<Vec<Entry>> {
+        if !self.codec().has_learned(session) {
+            self.open_stored(session).await?;
+        }
         let read = ReadFrames::all(session.clone(), branch.clone()).with_range(from, Seq::MAX).with_limit(limit);
         let page = self.store().read(&read).await?;
         let place = Place { session, branch };
         let mut before: Option<Head> = None;
-        let entries = page.slots.into_iter().map(|slot| {
+        let mut entries = Vec::with_capacity(page.slots.len());
+        for slot in page.slots {
             let link = match (&slot, before.take()) {
                 (Slot::Whole(frame), Some(before)) => self.codec().check_link(place, frame, before, false),
                 _ => Ok(()),
@@ -368,11 +404,15 @@ impl Journal {
                 before = Some(Head { seq: frame.last, hash: frame.hash });
             }
             match link {
-                Ok(()) => self.entry(place, slot),
-                Err(damage) => Entry::Damaged(damage),
+                Ok(()) => entries.push(self.entry(place, slot)),
+                // What is missing stands before the frame, which is as good as its content.
+                Err(gap) if gap.kind == DamageKind::Missing => {
+                    entries.extend([Entry::Damaged(gap), self.entry(place, slot)]);
+                }
+                Err(damage) => entries.push(Entry::Damaged(damage)),
             }
-        });
-        Ok(entries.collect())
+        }
+        Ok(entries)
     }
 
     pub(super) fn batch(&self, place: Place<'_>, slot: Slot, on_damage: OnDamage) -> Result<Option<Batch>> {
@@ -390,6 +430,28 @@ impl Journal {
                 Ok(batch) => Entry::Batch(batch),
                 Err(damage) => Entry::Damaged(damage),
             },
+        }
+    }
+
+    /// The hash a branch starts with, if it can be known: behind its fork point, or the genesis.
+    pub(super) async fn start_hash(&self, info: &SessionInfo, branch: &BranchInfo) -> Result<Option<Hash>> {
+        let Some(from) = &branch.parent else { return Ok(Some(info.header.genesis)) };
+        let hash = self.hash_at(info, from).await?;
+        Ok(self.codec().root(&info.header).fork_start(&branch.branch, from, hash))
+    }
+
+    /// The hash a branch starts with, as its own first frame says, or its head if it has none.
+    pub(super) async fn stored_start(&self, info: &SessionInfo, branch: &BranchInfo) -> Result<Option<Hash>> {
+        let first = branch.first_own();
+        if branch.head.seq < first {
+            return Ok(Some(branch.head.hash));
+        }
+        let read =
+            ReadFrames::all(info.header.key.clone(), branch.branch.clone()).with_range(first, first).with_limit(1);
+        match self.store().read(&read).await?.slots.into_iter().next() {
+            Some(Slot::Whole(frame)) if frame.first == first => Ok(Some(frame.prev)),
+            Some(Slot::Damaged(damage)) => Err(damage.to_error(&info.header.key)),
+            _ => Ok(None),
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod checkpoints;
 mod copy;
+mod erase;
+mod keys;
 mod load;
 mod prune;
 mod recall;
@@ -13,16 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use copy::{CopyOptions, CopyOutcome, CopyProgress, CopyReport, Diverged};
+pub use erase::{Receipt, ReceiptBranch, ReceiptKey, ReceiptSignature};
+pub use keys::Rewrapped;
 pub use load::{CheckpointInfo, Entry, Restored};
 pub use prune::{DeletePlan, PruneResult};
 pub use transfer::{EXPORT_VERSION, Exported, ImportOptions, Transferred};
 pub use verify::VerifyReport;
 
 use self::recall::Memory;
-use crate::codec::{Codec, Place, Stamp};
+use crate::codec::{Codec, Described, Place, Stamp, Standing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, IdSource, SessionKey};
-use crate::position::{Epoch, Head, Position, Seq};
+use crate::position::{Epoch, Hash, Head, Position, Seq};
 use crate::record::{Record, SessionDescribed};
 use crate::session::{BranchInfo, Damage, DamageKind, SessionHeader, SessionInfo, SessionPage, SessionQuery};
 use crate::status::Status;
@@ -84,7 +88,7 @@ impl Target {
 impl Journal {
     /// A journal over `store`.
     pub fn new(store: Arc<dyn Store>, codec: Codec, clock: Arc<dyn Clock>, ids: IdSource) -> Self {
-        Self { store, codec: Arc::new(codec), clock, ids: Arc::new(ids), memory: Arc::default() }
+        Self { store, codec: Arc::new(codec.strict()), clock, ids: Arc::new(ids), memory: Arc::default() }
     }
 
     /// The same over another clock.
@@ -118,16 +122,30 @@ impl Journal {
     pub async fn create(&self, header: SessionHeader) -> Result<SessionInfo> {
         let incarnation = format!("{:032x}", u128::from_be_bytes(self.ids.nonce()));
         let mut header = SessionHeader { incarnation, sealed: None, imported_from: None, ..header };
-        header.genesis = self.codec.genesis(&header);
-        let stored = self.codec.seal_header(&header).map_err(|error| error.during("create"))?;
-        let mut info = self.store.create(&NewSession::new(stored)).await?;
-        info.header = header;
-        Ok(info)
+        let context = |error: Error| error.during("create");
+        let key = self.equip(&header).await.map_err(context)?;
+        header.genesis = self.codec.genesis_under(&header, key.as_deref());
+        let created = match self.codec.seal_header_under(&header, &Described::default(), key.as_deref()) {
+            Ok(stored) => self.store.create(&NewSession::new(stored)).await,
+            Err(error) => Err(context(error)),
+        };
+        match created {
+            Ok(mut info) => {
+                self.codec.learn(header.key.clone(), key.map_or(Standing::Open, Standing::Data));
+                info.header = header;
+                Ok(info)
+            }
+            Err(error) => {
+                // Nobody uses the key that was made for it. If this does not happen, it does no harm.
+                let _ = self.destroy_key(&header).await;
+                Err(error)
+            }
+        }
     }
 
     /// Opens a session; `NotFound` if there is none. A typo never makes an empty session.
     pub async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        let info = self.store.open(session).await?;
+        let info = self.open_stored(session).await?;
         Ok(self.opened(info))
     }
 
@@ -152,6 +170,9 @@ impl Journal {
         let text = query.text.clone().filter(|_| self.codec.encrypts());
         let Some(text) = text else {
             let mut page = self.store.list(query).await?;
+            for info in &page.sessions {
+                self.learn(&info.header).await?;
+            }
             page.sessions = page.sessions.into_iter().map(|info| self.opened(info)).collect();
             return Ok(page);
         };
@@ -160,6 +181,7 @@ impl Journal {
         loop {
             let page = self.store.list(&inner).await?;
             for info in page.sessions {
+                self.learn(&info.header).await?;
                 let info = self.opened(info);
                 if info.header.matches_text(&text) {
                     matching.push(info);
@@ -221,17 +243,21 @@ impl Journal {
         Ok(Position::new(BranchId::inbox(), appended.head.seq))
     }
 
-    /// Changes title, tags, labels or metadata.
+    /// Changes title, tags, labels, metadata or the current branch.
     pub async fn describe(&self, session: &SessionKey, change: SessionDescribed) -> Result<SessionInfo> {
         let append = |info: &SessionInfo| {
             // From the header as it is at this attempt: somebody else may describe too.
-            let mut header = self.codec.open_header(info.header.clone())?;
+            let (mut header, described) = self.codec.open_described(info.header.clone())?;
             header.apply(&change);
-            let stored = self.codec.seal_header(&header)?;
-            let mut append = self.prepare(&inbox_target(info)?, &[change.clone().into()])?;
+            let target = inbox_target(info)?;
+            let current = described.map_or_else(|| info.current.clone(), |described| described.current);
+            let current = change.current.clone().unwrap_or(current);
+            let stored = self.codec.seal_header(&header, &Described { at: target.expected.seq.next(), current })?;
+            let encrypted = stored.is_encrypted();
+            let mut append = self.prepare(&target, &[change.clone().into()])?;
             append.describe = Some(SessionDescribed {
                 title: change.title.as_ref().and(stored.title),
-                metadata: change.metadata.as_ref().filter(|_| stored.sealed.is_none()).and(Some(stored.metadata)),
+                metadata: change.metadata.as_ref().filter(|_| !encrypted).and(Some(stored.metadata)),
                 ..change.clone()
             });
             append.sealed = stored.sealed;
@@ -241,17 +267,36 @@ impl Journal {
         self.open(session).await
     }
 
+    /// Makes a branch the current one, on record. Whoever runs a branch does so before the first record of the
+    /// run: the current branch in the store's index is only a hint, which anybody could change.
+    pub async fn choose_branch(&self, session: &SessionKey, branch: &BranchId) -> Result<SessionInfo> {
+        let change = SessionDescribed { current: Some(branch.clone()), ..SessionDescribed::default() };
+        self.describe(session, change).await
+    }
+
     /// Starts `branch` at a position. Copies nothing; costs the same at any position.
     pub async fn fork(&self, session: &SessionKey, from: &Position, branch: BranchId) -> Result<BranchInfo> {
-        let info = self.store.open(session).await?;
+        let info = self.open_stored(session).await?;
         let from = load::owner_of(&info, from)?;
         // Forked before: the answer stays the same even if the parent was pruned since.
         let same = |info: &&BranchInfo| info.branch == branch && info.parent.as_ref() == Some(&from);
         if let Some(existing) = info.branches.iter().find(same) {
             return Ok(existing.clone());
         }
-        let hash = self.hash_at(&info, &from).await.map_err(|error| error.during("fork"))?;
+        let context = |error: Error| error.during("fork").on(session);
+        let hash = self.hash_at(&info, &from).await.map_err(context)?;
+        let hash = self.fork_start(&info.header, &branch, &from, hash).map_err(context)?;
         self.store.fork(&Fork { session: session.clone(), branch, from, hash, base: None }).await
+    }
+
+    /// The hash a new fork starts with.
+    fn fork_start(&self, header: &SessionHeader, branch: &BranchId, from: &Position, hash: Hash) -> Result<Hash> {
+        let root = self.codec.root(header);
+        match (root.fork_start(branch, from, hash), self.codec.standing_without_data_key(header).refusal()) {
+            (Some(start), _) => Ok(start),
+            (None, Some(refusal)) => Err(refusal),
+            (None, None) => Err(Error::corrupt("the header does not fit the start of the chain")),
+        }
     }
 
     /// Checks that a branch is as the caller saw it; `Stale` says what is different.
@@ -274,12 +319,17 @@ impl Journal {
 
     /// Removes a session and everything in it, unless somebody runs it.
     pub async fn clear_session(&self, session: &SessionKey) -> Result<Removed> {
-        self.store.remove(&Removal::Session { session: session.clone() }).await
+        self.remove_session(session, Removal::Session { session: session.clone() }).await
     }
 
     /// The same, but only if its branches are these and end there: nothing goes that the caller has
     /// not seen. `Stale` otherwise.
     pub async fn clear_session_at(&self, session: &SessionKey, heads: BTreeMap<BranchId, Head>) -> Result<Removed> {
+        self.remove_session(session, Removal::SessionAt { session: session.clone(), heads }).await
+    }
+
+    /// The same, but its data key stays: for a session that was put away and may come back.
+    pub async fn put_away(&self, session: &SessionKey, heads: BTreeMap<BranchId, Head>) -> Result<Removed> {
         self.store.remove(&Removal::SessionAt { session: session.clone(), heads }).await
     }
 
@@ -291,7 +341,7 @@ impl Journal {
         append: impl Fn(&SessionInfo) -> Result<Append>,
     ) -> Result<Position> {
         for attempt in 0..INBOX_ATTEMPTS {
-            let info = self.store.open(session).await?;
+            let info = self.open_stored(session).await?;
             match self.store.append(&append(&info)?).await {
                 Ok(appended) => return Ok(Position::new(BranchId::inbox(), appended.head.seq)),
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => self.give_way(attempt).await,
@@ -320,15 +370,21 @@ impl Journal {
     /// The session with its header opened. One whose header cannot be opened is still listed and
     /// its records can still be tried, so that is damage and not an error.
     fn opened(&self, mut info: SessionInfo) -> SessionInfo {
-        match self.codec.open_header(info.header.clone()) {
-            Ok(header) => info.header = header,
-            Err(error) => info.damage.push(Damage {
-                kind: DamageKind::Header,
-                branch: BranchId::main(),
-                first: Seq(1),
-                last: Seq(1),
-                detail: error.message().to_owned(),
-            }),
+        match self.codec.open_described(info.header.clone()) {
+            Ok((header, described)) => {
+                info.header = header;
+                if let Some(described) = described {
+                    info.current = described.current;
+                }
+            }
+            Err(error) => {
+                let (main, one) = (BranchId::main(), Seq(1));
+                let kind = match error.kind() {
+                    ErrorKind::KeyMissing { .. } => DamageKind::Key,
+                    _ => DamageKind::Header,
+                };
+                info.damage.push(Damage::new(kind, main, one, one, error.message()));
+            }
         }
         info
     }

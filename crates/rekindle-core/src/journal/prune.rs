@@ -9,14 +9,14 @@ use serde::Serialize;
 
 use super::Journal;
 use super::checkpoints::{CheckpointMarks, INEXACT, OnDamage};
-use super::load::{Stretch, lineage};
+use super::load::{CheckpointInfo, Stretch, lineage};
 use crate::codec::{Batch, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, CheckpointId, Namespace, SessionKey};
 use crate::position::{Epoch, Head, Position, Seq};
-use crate::record::{CheckpointRemoved, CheckpointType, Record};
+use crate::record::{CheckpointRemoved, CheckpointType, Marks, Record};
 use crate::retention::{BranchFacts, CheckpointFacts, ForkFacts, Policy, PrunePlan, Reason, Rule, Trim, plan};
-use crate::session::{BranchInfo, SessionInfo, SessionQuery};
+use crate::session::{BranchInfo, Damage, DamageKind, SessionInfo, SessionQuery};
 use crate::state::compact;
 use crate::status::Status;
 use crate::store::{Base, Lease, ReadFrames, Removal, Removed, Slot, StoreExt as _};
@@ -199,10 +199,12 @@ impl Journal {
     ) -> Result<BranchFacts> {
         let session = &info.header.key;
         let stretch = own_stretch(branch);
-        let ends = self.batch_ends(session, &stretch).await?;
+        let (ends, marked) = self.batch_ends(session, &stretch).await?;
         let total = ends.last().map_or(0, |(_, bytes)| *bytes);
+        let found = self.checkpoints_of(session, &stretch, OnDamage::Fail).await?;
+        self.check_nothing_is_hidden(session, &stretch, &found, marked).await?;
         let mut checkpoints = Vec::new();
-        for mut found in self.checkpoints_of(session, &stretch, OnDamage::Fail).await?.into_iter().rev() {
+        for mut found in found.into_iter().rev() {
             if marks.removed.contains(&found.checkpoint.id) {
                 continue;
             }
@@ -246,8 +248,40 @@ impl Journal {
         })
     }
 
-    /// The last records of a stretch's batches, each with the bytes up to it, oldest first.
-    async fn batch_ends(&self, session: &SessionKey, stretch: &Stretch) -> Result<Vec<(Seq, u64)>> {
+    /// An error if a checkpoint of a stretch is not among those found: an index that hides it must not
+    /// have its history removed. `marked` are the frames that say themselves that they hold some.
+    async fn check_nothing_is_hidden(
+        &self,
+        session: &SessionKey,
+        stretch: &Stretch,
+        found: &[CheckpointInfo],
+        marked: Vec<(Seq, Seq)>,
+    ) -> Result<()> {
+        let found: BTreeSet<Seq> = found.iter().map(|found| found.position.seq).collect();
+        let place = Place { session, branch: &stretch.branch };
+        let is_missed = |(first, last): &(Seq, Seq)| found.range(*first..).next().is_none_or(|seq| seq > last);
+        for (first, last) in marked.into_iter().filter(is_missed) {
+            let read = ReadFrames::all(session.clone(), stretch.branch.clone()).with_range(first, last).with_limit(1);
+            for slot in self.store().read(&read).await?.slots {
+                let batch = self.batch(place, slot, OnDamage::Fail)?;
+                let hides = |batch: &Batch| {
+                    let mut asked = batch.numbered().filter(|(seq, _)| (stretch.from..=stretch.through).contains(seq));
+                    asked.any(|(_, record)| matches!(record, Record::Checkpoint(_)))
+                };
+                if batch.as_ref().is_some_and(hides) {
+                    let (kind, branch) = (DamageKind::Index, stretch.branch.clone());
+                    let detail = "the index does not fit the frame: it is not found by its marks".to_owned();
+                    return Err(Damage::new(kind, branch, first, last, detail).to_error(session));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The last records of a stretch's batches, each with the bytes up to it, oldest first; and the first
+    /// and last records of those that say that they hold checkpoints.
+    async fn batch_ends(&self, session: &SessionKey, stretch: &Stretch) -> Result<(Vec<(Seq, u64)>, Vec<(Seq, Seq)>)> {
+        let mut marked = Vec::new();
         let mut ends: Vec<(Seq, u64)> = stretch.base.map(|base| (base.seq, 0)).into_iter().collect();
         let read = ReadFrames::all(session.clone(), stretch.branch.clone()).with_range(stretch.from, stretch.through);
         self.store()
@@ -256,12 +290,15 @@ impl Journal {
                     if let Slot::Whole(frame) = slot {
                         let before = ends.last().map_or(0, |(_, bytes)| *bytes);
                         ends.push((frame.last, before + frame.stored_len() as u64));
+                        if frame.marks.intersects(Marks::CHECKPOINT) {
+                            marked.push((frame.first, frame.last));
+                        }
                     }
                 }
                 Ok(ControlFlow::Continue(()))
             })
             .await?;
-        Ok(ends)
+        Ok((ends, marked))
     }
 
     /// The base that stands for the history of a branch up to a record. Damaged history is not
@@ -372,5 +409,6 @@ fn fence_of(own: Option<&Lease>, branch: &BranchId) -> Option<Epoch> {
 
 pub(super) fn own_stretch(branch: &BranchInfo) -> Stretch {
     let from = branch.base.map_or(branch.first_own(), |base| base.seq.next());
-    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq }
+    let enters = branch.base.is_none() && branch.parent.is_some();
+    Stretch { branch: branch.branch.clone(), base: branch.base, from, through: branch.head.seq, enters }
 }

@@ -52,7 +52,7 @@ impl Journal {
     /// What comes behind what is known; nothing if it does not continue that.
     async fn fold_on(&self, info: &SessionInfo, position: &Position, known: &Folded) -> Result<Option<Folded>> {
         let (from, through) = (known.head.seq.next(), position.seq);
-        let behind = Stretch { branch: position.branch.clone(), base: None, from, through };
+        let behind = Stretch { branch: position.branch.clone(), base: None, from, through, enters: false };
         match self.fold(info, position, known.clone(), &[behind]).await {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(None),
             folded => folded.map(Some),

@@ -4,7 +4,12 @@
 //! plain text with their chain hashes, last a line with the hash of everything before it.
 //! Exporting decrypts, unless it is told to leave payloads sealed: treat the file as you treat the
 //! data. Importing checks the file, chains the frames again under the importing codec's keys, and
-//! where both have the same keys (or none) arrives at the same hashes.
+//! where both have the same keys (or none) arrives at the same hashes; a session with a data key gets
+//! another one.
+//!
+//! A journal with keys signs what it exports, line by line: the second line signs the first, and every
+//! frame carries a signature over everything before it. A journal with keys imports only what is signed or
+//! encrypted with a key it has, unless it is told to accept the rest, which it records.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
@@ -14,17 +19,22 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Journal;
-use crate::codec::{Codec, Frame, FrameError, Place, Stamp, object_from_line, object_to_line};
+use crate::codec::{
+    Codec, Described, Frame, FrameError, Place, Signer, Stamp, Standing, object_from_line, object_to_line,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, Namespace, OwnerId, SessionKey};
 use crate::position::{Hash, Head, Position, Seq};
-use crate::record::Record;
-use crate::session::{BranchInfo, DamageKind, SessionHeader, SessionInfo};
+use crate::record::{Accepted, Extra, Record};
+use crate::session::{BranchInfo, Damage, DamageKind, SessionHeader, SessionInfo};
 use crate::status::Status;
 use crate::store::{Append, Base, Fork, NewSession, ReadFrames, Slot, StoreExt as _};
 
-/// The version of the export format.
-pub const EXPORT_VERSION: u32 = 1;
+/// The newest version of the export format. Files that are not signed have version 1.
+pub const EXPORT_VERSION: u32 = 2;
+
+/// What a person accepts who takes a file that nothing proves.
+const UNVERIFIED_IMPORT: &str = "unverified_import";
 
 /// The longest line an import reads.
 const MAX_LINE: u64 = 100 << 20;
@@ -39,9 +49,13 @@ pub struct ImportOptions {
     pub rename: Option<SessionKey>,
     /// Another namespace for it, under the same id, unless it is renamed.
     pub namespace: Option<Namespace>,
-    /// Also takes frames that are signed with a key this journal does not have. They are signed
-    /// anew: whatever the file says becomes the truth.
+    /// Also takes what is not signed with a key this journal has. It is signed anew: whatever the file
+    /// says becomes the truth. That is recorded in the session's inbox.
     pub accept_unverified: bool,
+    /// Who accepts it.
+    pub author: Option<String>,
+    /// Why it is accepted.
+    pub reason: String,
 }
 
 /// What an export or import moved.
@@ -77,10 +91,24 @@ struct ExportEnd {
     hash: Hash,
 }
 
-/// Which branch an exported frame belongs to.
+/// The line behind the first one, if the file is signed.
+#[derive(Serialize, Deserialize)]
+struct ExportSigned {
+    signed_by: String,
+    signature: Hash,
+}
+
+/// Which branch an exported frame belongs to, and the signature over it and everything before.
 #[derive(Serialize, Deserialize)]
 struct FrameOf {
     branch: BranchId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signature: Option<Hash>,
+}
+
+/// What is signed of a frame.
+fn signed_parts(branch: &BranchId, frame: &Frame) -> [Vec<u8>; 2] {
+    [branch.as_str().as_bytes().to_vec(), frame.to_bytes().to_vec()]
 }
 
 /// How payloads stand in an export.
@@ -97,9 +125,28 @@ struct Output<'a> {
     hasher: blake3::Hasher,
     frames: u64,
     payloads: Payloads,
+    signer: Option<Signer>,
 }
 
 impl Output<'_> {
+    fn head(&mut self, head: &ExportHead) -> Result<()> {
+        let line = object_to_line(head);
+        let digest = line.as_ref().ok().map(|line| Hash::of(line));
+        self.line(line)?;
+        let Some((signer, digest)) = self.signer.as_mut().zip(digest) else { return Ok(()) };
+        let signed = ExportSigned { signed_by: signer.id().to_owned(), signature: signer.sign(&[&digest.0]) };
+        self.line(object_to_line(&signed))
+    }
+
+    fn frame(&mut self, branch: &BranchId, frame: &Frame) -> Result<()> {
+        let signature = self.signer.as_mut().map(|signer| {
+            let [name, bytes] = signed_parts(branch, frame);
+            signer.sign(&[&name, &bytes])
+        });
+        self.frames += 1;
+        self.line(frame.to_line(Some(FrameOf { branch: branch.clone(), signature })))
+    }
+
     fn line(&mut self, line: Result<Vec<u8>, FrameError>) -> Result<()> {
         let line = line.map_err(|error| Error::invalid("a line cannot be written").because(error))?;
         self.hasher.update(&line);
@@ -118,7 +165,7 @@ impl Journal {
     /// The same, with frames and header as they are stored: what is encrypted stays so, and is
     /// imported where the key is.
     pub async fn export_stored(&self, session: &SessionKey, writer: &mut (dyn Write + Send)) -> Result<Transferred> {
-        let info = self.store().open(session).await?;
+        let info = self.open_stored(session).await?;
         self.export_as(info, Payloads::Stored, writer).await
     }
 
@@ -139,14 +186,22 @@ impl Journal {
     ) -> Result<Transferred> {
         let session = &info.header.key.clone();
         let context = |error: Error| error.during("export").on(session);
-        let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0, payloads };
+        // What a store noticed may stand behind the recorded head, where the frames are not read.
+        // What was set back is whole up to its end, and can be saved.
+        let stops = |damage: &&Damage| damage.affects_records() && damage.kind != DamageKind::RolledBack;
+        if let Some(damage) = info.damage.iter().find(stops) {
+            let error =
+                damage.to_error(session).hint("run verify to list all damage; a damaged session is not exported");
+            return Err(context(error));
+        }
+        let signer = self.codec().signer();
+        let version = if signer.is_some() { EXPORT_VERSION } else { 1 };
+        let mut output = Output { writer, hasher: blake3::Hasher::new(), frames: 0, payloads, signer };
         let branches = in_fork_order(&info).map_err(context)?.into_iter().cloned();
         let branches = branches.map(|branch| BranchInfo { lease: None, ..branch }).collect();
-        let head = ExportHead {
-            rekindle_export: EXPORT_VERSION,
-            session: SessionInfo { branches, damage: Vec::new(), ..info },
-        };
-        output.line(object_to_line(&head)).map_err(context)?;
+        let head =
+            ExportHead { rekindle_export: version, session: SessionInfo { branches, damage: Vec::new(), ..info } };
+        output.head(&head).map_err(context)?;
         for branch in &head.session.branches {
             let read = ReadFrames::all(session.clone(), branch.branch.clone());
             let start = match (branch.base, &branch.parent) {
@@ -157,7 +212,12 @@ impl Journal {
                     base
                 }
                 (None, Some(parent)) => {
-                    Head { seq: parent.seq, hash: self.hash_at(&head.session, parent).await.map_err(context)? }
+                    let start = self.start_hash(&head.session, branch).await.map_err(context)?;
+                    let start = match start {
+                        Some(start) => Some(start),
+                        None => self.stored_start(&head.session, branch).await.map_err(context)?,
+                    };
+                    Head { seq: parent.seq, hash: start.unwrap_or_default() }
                 }
                 (None, None) => Head { seq: Seq::ZERO, hash: head.session.header.genesis },
             };
@@ -197,8 +257,7 @@ impl Journal {
                     };
                     let frame = frame.map_err(|damage| damage.to_error(place.session))?;
                     before = Head { seq: frame.last, hash: frame.hash };
-                    output.frames += 1;
-                    output.line(frame.to_line(Some(FrameOf { branch: read.branch.clone() })))?;
+                    output.frame(&read.branch, &frame)?;
                 }
                 Ok(ControlFlow::Continue(()))
             })
@@ -212,12 +271,55 @@ impl Journal {
         let mut input = Input::new(reader);
         let context = |error: Error| error.during("import");
         let head = input.head().map_err(context)?;
-        let mut import = Import::begin(self, head.session, options).map_err(context)?;
-        while let Some((branch, frame)) = input.next_frame().map_err(context)? {
-            import.frame(branch, frame).await.map_err(context)?;
+        let proof = self.proof(&input, &head.session, options).map_err(context)?;
+        let mut import = Import::begin(self, head.session, proof, options).await.map_err(context)?;
+        while let Some(line) = input.next_frame().map_err(context)? {
+            import.frame(line).await.map_err(context)?;
         }
         import.finish(input.frames).await.map_err(context)
     }
+}
+
+/// What proves that a file comes from whoever has the keys.
+enum Proof {
+    /// Every line is signed.
+    Lines(Signer),
+    /// The header and every frame are protected by keys that are here.
+    Frames,
+    /// Nothing need be proved: this journal has no keys.
+    Needless,
+    /// Nothing proves it, and that was accepted.
+    Accepted,
+}
+
+impl Journal {
+    /// What proves the file that was begun; `Unverified` if nothing does and that was not accepted.
+    fn proof(&self, input: &Input<'_>, source: &SessionInfo, options: &ImportOptions) -> Result<Proof> {
+        if !self.codec().protects() {
+            return Ok(Proof::Needless);
+        }
+        let signer =
+            input.signed.as_ref().and_then(|signed| Some((self.codec().signer_of(&signed.signed_by)?, signed)));
+        if let Some((mut signer, signed)) = signer {
+            return match signer.sign(&[&input.head_digest.0]) == signed.signature {
+                true => Ok(Proof::Lines(signer)),
+                false => Err(Error::corrupt("the signature of the file does not fit it: it was changed")),
+            };
+        }
+        match (source.header.is_protected(), options.accept_unverified) {
+            (_, true) => Ok(Proof::Accepted),
+            (true, false) => Ok(Proof::Frames),
+            (false, false) => Err(unverified(match &input.signed {
+                Some(signed) => format!("the file is signed with the key `{}`, which was not given", signed.signed_by),
+                None => "the file is not signed".to_owned(),
+            })),
+        }
+    }
+}
+
+/// The error of what nothing proves.
+pub(super) fn unverified(message: String) -> Error {
+    Error::new(ErrorKind::Unverified, message)
 }
 
 /// The branches, each behind the one it was forked from; `main` first, then the inbox.
@@ -244,11 +346,20 @@ struct Input<'a> {
     hasher: blake3::Hasher,
     number: u64,
     frames: u64,
+    head_digest: Hash,
+    signed: Option<ExportSigned>,
+}
+
+/// A line with a frame.
+struct FrameLine {
+    branch: BranchId,
+    frame: Frame,
+    signature: Option<Hash>,
 }
 
 impl<'a> Input<'a> {
     fn new(reader: &'a mut (dyn BufRead + Send)) -> Self {
-        Self { reader, hasher: blake3::Hasher::new(), number: 0, frames: 0 }
+        Self { reader, hasher: blake3::Hasher::new(), number: 0, frames: 0, head_digest: Hash::default(), signed: None }
     }
 
     fn line(&mut self) -> Result<Vec<u8>> {
@@ -265,14 +376,11 @@ impl<'a> Input<'a> {
     fn wrong(&self, error: FrameError) -> Error {
         let message = format!("line {} of the file {error}", self.number);
         match error.kind {
-            DamageKind::Version => Error::new(
-                ErrorKind::VersionTooNew {
-                    what: "frame".into(),
-                    found: u32::from(crate::codec::FORMAT_VERSION) + 1,
-                    supported: u32::from(crate::codec::FORMAT_VERSION),
-                },
-                message,
-            ),
+            DamageKind::Version => {
+                let supported = u32::from(crate::codec::FORMAT_VERSION);
+                let found = error.found_version.unwrap_or(supported + 1);
+                Error::new(ErrorKind::VersionTooNew { what: "frame".into(), found, supported }, message)
+            }
             _ => Error::corrupt(message),
         }
     }
@@ -285,17 +393,23 @@ impl<'a> Input<'a> {
     }
 
     fn head(&mut self) -> Result<ExportHead> {
-        let head: ExportHead = self.object()?;
+        let line = self.line()?;
+        let head: ExportHead = object_from_line(&line).map_err(|error| self.wrong(error))?;
+        self.hasher.update(&line);
+        self.head_digest = Hash::of(&line);
         let (found, supported) = (head.rekindle_export, EXPORT_VERSION);
         if found > supported {
             let kind = ErrorKind::VersionTooNew { what: "export".into(), found, supported };
             return Err(Error::new(kind, format!("export version {found}; this build reads up to {supported}")));
         }
+        if found > 1 {
+            self.signed = Some(self.object()?);
+        }
         Ok(head)
     }
 
     /// The next frame and its branch; nothing at the end of a complete file.
-    fn next_frame(&mut self) -> Result<Option<(BranchId, Frame)>> {
+    fn next_frame(&mut self) -> Result<Option<FrameLine>> {
         let line = self.line()?;
         if let Ok(end) = object_from_line::<ExportEnd>(&line) {
             let hash = Hash(*self.hasher.finalize().as_bytes());
@@ -311,16 +425,24 @@ impl<'a> Input<'a> {
         let Some(of) = of else { return Err(Error::corrupt(format!("line {} names no branch", self.number))) };
         self.hasher.update(&line);
         self.frames += 1;
-        Ok(Some((of.branch, frame)))
+        Ok(Some(FrameLine { branch: of.branch, frame, signature: of.signature }))
     }
 }
 
 /// An import under way: one branch after the other, frames collected to larger appends.
 struct Import<'a> {
     journal: &'a Journal,
+    /// With the keys of the file.
+    reads: Codec,
+    /// With the keys of the session here.
+    writes: Codec,
+    standing: Standing,
     header: SessionHeader,
     source: SessionInfo,
-    accept_unverified: bool,
+    proof: Proof,
+    options: &'a ImportOptions,
+    /// The last record of the inbox so far that describes the session.
+    described: Seq,
     /// Branches begun, with the head each has here.
     heads: BTreeMap<BranchId, Head>,
     /// The last hash of the current branch, and of its base, as the file says.
@@ -337,9 +459,18 @@ struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    fn begin(journal: &'a Journal, mut source: SessionInfo, options: &ImportOptions) -> Result<Self> {
+    async fn begin(
+        journal: &'a Journal,
+        mut source: SessionInfo,
+        proof: Proof,
+        options: &'a ImportOptions,
+    ) -> Result<Self> {
+        let codec = journal.codec();
+        let reads = codec.apart(source.header.key.clone(), journal.standing(&source.header).await?);
         if source.header.sealed.is_some() {
-            source.header = journal.codec().open_header(source.header)?;
+            let (header, described) = reads.open_described(source.header)?;
+            source.header = header;
+            source.current = described.map_or(source.current, |described| described.current);
         }
         let origin = source.header.imported_from.clone().unwrap_or_else(|| source.header.key.clone());
         let mut key = source.header.key.clone();
@@ -347,16 +478,27 @@ impl<'a> Import<'a> {
         let key = options.rename.clone().unwrap_or(key);
         let imported_from = (key != origin).then_some(origin);
         let mut header = SessionHeader { key, imported_from, sealed: None, ..source.header.clone() };
-        header.genesis = journal.codec().genesis(&header);
+        let data = journal.equip(&header).await?;
+        let first = codec.first_genesis(&header);
+        header.genesis = match data.is_none() && first == source.header.genesis {
+            true => first,
+            false => codec.genesis_under(&header, data.as_deref()),
+        };
         let same_hashes = header.genesis == source.header.genesis;
         let points = source.branches.iter().filter_map(|branch| branch.parent.clone());
         let genesis = header.genesis;
         let fork_points = points.map(|point| (point, genesis)).collect();
+        let standing = data.map_or(Standing::Open, Standing::Data);
         Ok(Self {
             journal,
+            reads,
+            writes: codec.apart(header.key.clone(), standing.clone()),
+            standing,
             header,
             source,
-            accept_unverified: options.accept_unverified,
+            proof,
+            options,
+            described: Seq::ZERO,
             heads: BTreeMap::new(),
             source_hash: None,
             base_hash: None,
@@ -370,7 +512,9 @@ impl<'a> Import<'a> {
         })
     }
 
-    async fn frame(&mut self, branch: BranchId, frame: Frame) -> Result<()> {
+    async fn frame(&mut self, line: FrameLine) -> Result<()> {
+        self.check_proof(&line)?;
+        let FrameLine { branch, frame, .. } = line;
         if self.current.as_ref() != Some(&branch) {
             self.begin_branches_through(&branch).await?;
         }
@@ -388,15 +532,36 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
+    /// Checks that a line comes from whoever has the keys.
+    fn check_proof(&mut self, line: &FrameLine) -> Result<()> {
+        match &mut self.proof {
+            Proof::Lines(signer) => {
+                let [name, bytes] = signed_parts(&line.branch, &line.frame);
+                match Some(signer.sign(&[&name, &bytes])) == line.signature {
+                    true => Ok(()),
+                    false => Err(Error::corrupt(format!(
+                        "the signature of record {} of branch `{}` does not fit: the file was changed",
+                        line.frame.first, line.branch
+                    ))),
+                }
+            }
+            Proof::Frames if !line.frame.is_protected() => Err(unverified(format!(
+                "record {} of branch `{}` is neither signed nor encrypted",
+                line.frame.first, line.branch
+            ))),
+            Proof::Frames | Proof::Needless | Proof::Accepted => Ok(()),
+        }
+    }
+
     /// Checks that a frame continues the one before it in the file and is what its hash says,
     /// before anything of it is taken over.
     fn check_source(&self, branch: &BranchId, frame: &Frame, before: Option<Hash>) -> Result<Hash> {
         let place = Place { session: &self.source.header.key, branch };
-        let plain = Codec::new().with_limits(*self.journal.codec().limits());
-        let codec = if frame.is_keyed() { self.journal.codec() } else { &plain };
+        let plain = Codec::new().with_limits(*self.reads.limits());
+        let codec = if frame.is_protected() { &self.reads } else { &plain };
         let before = Head { seq: frame.first.previous(), hash: before.unwrap_or(frame.prev) };
         match codec.check_link(place, frame, before, true) {
-            Err(damage) if damage.kind == DamageKind::Key && self.accept_unverified => Ok(frame.hash),
+            Err(damage) if damage.kind == DamageKind::Key && self.options.accept_unverified => Ok(frame.hash),
             Err(damage) => Err(damage.to_error(&self.header.key).hint(
                 "the file was changed, or signed with a key this journal does not have; accept_unverified takes the latter",
             )),
@@ -448,6 +613,8 @@ impl<'a> Import<'a> {
             }
             Some(from) => {
                 let hash = self.fork_points.get(from).copied().unwrap_or(self.header.genesis);
+                let start = self.writes.root(&self.header).fork_start(&branch, from, hash);
+                let hash = start.ok_or_else(|| Error::corrupt("the header does not fit the start of the chain"))?;
                 let fork =
                     Fork { session: self.header.key.clone(), branch: branch.clone(), from: from.clone(), hash, base };
                 self.journal.store().fork(&fork).await?;
@@ -460,8 +627,14 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
+    /// The header as it is stored here, with what is in the inbox so far.
+    fn sealed_header(&self) -> Result<SessionHeader> {
+        let described = Described { at: self.described, current: self.source.current.clone() };
+        self.writes.seal_header(&self.header, &described)
+    }
+
     async fn create(&mut self, base: Option<Base>) -> Result<()> {
-        let header = self.journal.codec().seal_header(&self.header)?;
+        let header = self.sealed_header()?;
         let new = NewSession { header, created_at: Some(self.source.created_at), base };
         match self.journal.store().create(&new).await {
             Ok(_) => Ok(()),
@@ -488,7 +661,7 @@ impl<'a> Import<'a> {
         let slices: Vec<&[Record]> = parts.iter().map(Vec::as_slice).collect();
         let at = frames.first().map_or(source.created_at, |frame| frame.at);
         let place = Place { session: &session, branch: &source.branch };
-        let encoded = self.journal.codec().encode_base(place, head, at, &slices)?;
+        let encoded = self.writes.encode_base(place, head, at, &slices)?;
         self.same_hashes &= encoded.iter().zip(&frames).all(|(new, old)| new.hash == old.hash);
         Ok(Some(Base { head, status: source.status, frames: encoded }))
     }
@@ -496,10 +669,10 @@ impl<'a> Import<'a> {
     fn records(&self, branch: &BranchId, frame: &Frame) -> Result<Vec<Record>> {
         // Most payloads are plain, so this needs no key; signatures are not checked here, the
         // file's own hash was.
-        let plain = Codec::new().with_limits(*self.journal.codec().limits());
+        let plain = Codec::new().with_limits(*self.reads.limits());
         let place = Place { session: &self.source.header.key, branch };
         let batch = match frame.is_sealed() {
-            true => self.journal.codec().decode(place, frame),
+            true => self.reads.decode(place, frame),
             false => plain.decode(place, frame),
         };
         let batch = batch.map_err(|damage| damage.to_error(&self.header.key))?;
@@ -517,9 +690,14 @@ impl<'a> Import<'a> {
         }
         let records = self.records(branch, frame)?;
         self.status = Status::after(&records).or(self.status);
+        if branch.is_inbox() {
+            let describes = |record: &Record| matches!(record, Record::SessionDescribed(_));
+            let last = records.iter().rposition(describes);
+            self.described = last.map_or(self.described, |at| Seq(frame.first.0 + at as u64));
+        }
         let place = Place { session: &self.header.key, branch };
         let stamp = Stamp { after, at: frame.at, nonce: frame.nonce };
-        let chained = self.journal.codec().encode(place, stamp, &records)?;
+        let chained = self.writes.encode(place, stamp, &records)?;
         self.same_hashes &= chained.hash == frame.hash;
         let (first, last, hash) = (chained.first, chained.last, chained.hash);
         self.heads.insert(branch.clone(), Head { seq: last, hash });
@@ -544,6 +722,9 @@ impl<'a> Import<'a> {
         let expected = Head { seq: first.first.previous(), hash: first.prev };
         let mut append = Append::new(self.header.key.clone(), branch.clone(), expected, frames);
         append.status = self.status.take().filter(|_| !branch.is_inbox());
+        if branch.is_inbox() && self.described > Seq::ZERO {
+            append.sealed = self.sealed_header()?.sealed;
+        }
         match self.journal.store().append(&append).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
                 let message = format!("branch `{branch}` is there with another history");
@@ -553,6 +734,23 @@ impl<'a> Import<'a> {
         }
     }
 
+    /// Notes in the inbox that nothing proved the file, once.
+    async fn record_acceptance(&self) -> Result<()> {
+        let (Proof::Accepted, inbox) = (&self.proof, BranchId::inbox()) else { return Ok(()) };
+        let there = self.journal.open(&self.header.key).await?.branch(&inbox)?.head.seq;
+        if there != self.source.branch(&inbox)?.head.seq {
+            return Ok(());
+        }
+        let accepted = Accepted {
+            what: UNVERIFIED_IMPORT.to_owned(),
+            author: self.options.author.clone().unwrap_or_default(),
+            reason: self.options.reason.clone(),
+            heads_before: BTreeMap::new(),
+            extra: Extra::new(),
+        };
+        self.journal.send(&self.header.key, &[accepted.into()]).await.map(drop)
+    }
+
     /// The current branch is the one leased last, so it is leased once more.
     async fn restore_current(&self) -> Result<()> {
         let current = &self.source.current;
@@ -560,8 +758,13 @@ impl<'a> Import<'a> {
             return Ok(());
         }
         let owner = OwnerId::generate(self.journal.ids(), self.journal.clock().now());
-        let lease = self.journal.store().acquire(&self.header.key, current, &owner, Duration::from_secs(10)).await?;
-        self.journal.store().release(&lease).await.map(drop)
+        let acquired = self.journal.store().acquire(&self.header.key, current, &owner, Duration::from_secs(10)).await;
+        match acquired {
+            Ok(lease) => self.journal.store().release(&lease).await.map(drop),
+            // It is the index of the store that would say so; the seal of the header does already.
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn finish(mut self, frames: u64) -> Result<Transferred> {
@@ -578,6 +781,8 @@ impl<'a> Import<'a> {
             }
         }
         self.restore_current().await?;
+        self.journal.codec().learn(self.header.key.clone(), self.standing.clone());
+        self.record_acceptance().await?;
         Ok(Transferred { session: self.header.key, frames, same_hashes: self.same_hashes })
     }
 }

@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind};
 use crate::json::Json;
 
-pub use audit::{BudgetRaised, DriftAccepted, Edit, SessionDescribed, StaleAccepted};
+pub use audit::{Accepted, BudgetRaised, DriftAccepted, Edit, HistoryLost, SessionDescribed, StaleAccepted};
 pub use checkpoint::{
     Checkpoint, CheckpointMarked, CheckpointRemoved, CheckpointSource, CheckpointSubstituted, CheckpointTrigger,
     CheckpointType,
@@ -216,6 +216,10 @@ records! {
     "budget_raised" => BudgetRaised,
     /// Title, tags, labels or metadata changed (in the inbox).
     "session_described" => SessionDescribed,
+    /// A person accepted something that would otherwise be refused (in the inbox).
+    "accepted" => Accepted,
+    /// Records that cannot be read any more were passed over.
+    "history_lost" => HistoryLost,
 }
 
 struct RecordVisitor;
@@ -261,6 +265,9 @@ impl Marks {
     /// Describes the session.
     pub const SESSION: Self = Self(16);
 
+    /// Every mark by itself.
+    pub const EACH: [Self; 5] = [Self::CHECKPOINT, Self::RUN, Self::WAIT, Self::AUDIT, Self::SESSION];
+
     /// The marks of `records` together.
     pub fn of(records: &[Record]) -> Self {
         Self(records.iter().fold(0, |marks, record| marks | record.marks().0))
@@ -292,7 +299,9 @@ impl Record {
             | Self::Edit(_)
             | Self::DriftAccepted(_)
             | Self::StaleAccepted(_)
-            | Self::BudgetRaised(_) => Marks::AUDIT,
+            | Self::Accepted(_)
+            | Self::BudgetRaised(_)
+            | Self::HistoryLost(_) => Marks::AUDIT,
             Self::SessionDescribed(_) => Marks::SESSION,
             _ => Marks::NONE,
         }

@@ -19,7 +19,8 @@ use crate::id::{CheckpointId, EffectId, LogName, RegisterKey, WaitId};
 use crate::json::Json;
 use crate::position::Seq;
 use crate::record::{
-    EffectIntent, EffectOutcome, LogAppendOutcomes, LogSplice, Record, RunEnded, RunStarted, WaitDecision, WaitOpened,
+    EffectIntent, EffectOutcome, HistoryLost, LogAppendOutcomes, LogSplice, Record, RunEnded, RunStarted, WaitDecision,
+    WaitOpened,
 };
 use crate::status::Status;
 
@@ -48,6 +49,7 @@ pub struct State {
     inbox_taken: Seq,
     checkpoint: Option<CheckpointId>,
     unknown: BTreeMap<String, u64>,
+    lost: Vec<HistoryLost>,
 }
 
 /// An effect as the journal knows it.
@@ -59,6 +61,8 @@ pub struct EffectState {
     pub outcome: Option<EffectOutcome>,
     /// What the latest attempt has streamed.
     pub partials: Vec<Json>,
+    /// It was intended before records of its line were lost: what is on record for it may not be the last of it.
+    pub before_loss: bool,
 }
 
 impl EffectState {
@@ -107,7 +111,8 @@ impl State {
             },
             Record::RegisterUnset(unset) => drop(self.registers.remove(&unset.key)),
             Record::EffectIntent(intent) if self.counts(record) => {
-                let effect = EffectState { intent: intent.clone(), outcome: None, partials: Vec::new() };
+                let effect =
+                    EffectState { intent: intent.clone(), outcome: None, partials: Vec::new(), before_loss: false };
                 self.effects.insert(intent.effect.clone(), effect);
             }
             Record::EffectOutcome(outcome) if self.counts(record) => {
@@ -158,6 +163,12 @@ impl State {
             }
             Record::WaitClosed(closed) => drop(self.waits.remove(&closed.wait)),
             Record::InboxTaken(taken) => self.inbox_taken = taken.through,
+            Record::HistoryLost(lost) => {
+                if !lost.branch.is_inbox() {
+                    self.effects.values_mut().for_each(|effect| effect.before_loss = true);
+                }
+                self.lost.push(lost.clone());
+            }
             Record::Unknown(unknown) => {
                 unknown.check_version()?;
                 *self.unknown.entry(unknown.tag.clone()).or_default() += 1;
@@ -172,6 +183,7 @@ impl State {
             | Record::Edit(_)
             | Record::DriftAccepted(_)
             | Record::StaleAccepted(_)
+            | Record::Accepted(_)
             | Record::BudgetRaised(_)
             | Record::SessionDescribed(_) => {}
         }
@@ -264,6 +276,11 @@ impl State {
     /// Kinds of records that this build does not know and passed over, with how many.
     pub fn unknown(&self) -> &BTreeMap<String, u64> {
         &self.unknown
+    }
+
+    /// Records that could not be read any more and that were passed over.
+    pub fn lost(&self) -> &[HistoryLost] {
+        &self.lost
     }
 
     /// Logs and registers as one JSON document: `{"logs":{…},"registers":{…}}`.

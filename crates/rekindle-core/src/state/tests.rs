@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::position::Hash;
+use crate::id::BranchId;
+use crate::position::{Hash, Seq};
 use crate::record::*;
 
 fn log() -> LogName {
@@ -54,6 +55,10 @@ pub(crate) fn any_record() -> impl Strategy<Value = Record> {
             .prop_map(|(n, v)| Checkpoint::new(crate::id::CheckpointId::new(format!("c{n}-{v}")).unwrap()).into()),
         (n.clone(), any::<bool>())
             .prop_map(|(n, resume)| RunStarted::new(run(n), "agent").continuing(resume.then(|| run(0))).into()),
+        n.clone().prop_map(|n| {
+            let branch = if n == 0 { BranchId::inbox() } else { BranchId::main() };
+            HistoryLost::new(branch, Seq(u64::from(n) + 1), Seq(9)).into()
+        }),
         n.clone().prop_map(|n| RunEnded::new(run(n), RunOutcome::Idle).into()),
         n.clone().prop_map(|n| RunState::new(run(n), RunStateKind::Waiting).into()),
         n.clone().prop_map(|n| WaitOpened::new(wait(n), WaitKind::Question).into()),
@@ -219,4 +224,19 @@ proptest! {
             let _ = state.apply(record);
         }
     }
+}
+
+#[test]
+fn what_was_intended_before_records_were_lost_may_have_ended_in_them() {
+    let lost = |branch| Record::from(HistoryLost::new(branch, Seq(7), Seq(9)));
+    let check = |records: &[Record], expected: &[(u8, bool)]| {
+        let state = fold(records);
+        for (n, before) in expected {
+            assert_eq!(state.effect(&effect(*n)).map(|effect| effect.before_loss), Some(*before), "{n}");
+        }
+    };
+    check(&[intent(1), lost(BranchId::main()), intent(2)], &[(1, true), (2, false)]);
+    check(&[intent(1), lost(BranchId::inbox())], &[(1, false)]);
+    check(&[intent(1), lost(BranchId::main()), intent(1)], &[(1, false)]);
+    assert_eq!(fold(&[lost(BranchId::inbox())]).lost().len(), 1);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::lease::check_ttl;
 use crate::codec::Frame;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionKey};
@@ -125,6 +126,9 @@ impl Append {
         }
         if self.branch.is_inbox() && (self.fence.is_some() || self.status.is_some()) {
             return Err(self.error(Error::invalid("the inbox has neither lease nor status")));
+        }
+        if let Some(ttl) = self.renew {
+            check_ttl(ttl).map_err(|error| self.error(error))?;
         }
         if self.condition.as_ref().is_some_and(|condition| condition.branch == self.branch) {
             return Err(self.error(Error::invalid("a condition is about another branch than the one appended to")));

@@ -9,6 +9,19 @@ use crate::position::{Epoch, Head};
 use crate::session::{LeaseInfo, SessionInfo};
 use crate::time::Timestamp;
 
+/// The longest time of a lease. One that ends later than this from now was not given by these rules:
+/// it counts as expired, so that an altered row cannot lock a session for ever.
+pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// An error if a lease is asked for longer than [`MAX_LEASE`].
+pub(super) fn check_ttl(ttl: Duration) -> Result<()> {
+    match ttl > MAX_LEASE {
+        true => Err(Error::limit("seconds of a lease", ttl.as_secs(), MAX_LEASE.as_secs())
+            .hint("ask for a shorter lease and renew it while the work goes on")),
+        false => Ok(()),
+    }
+}
+
 /// What to do with a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
@@ -64,10 +77,21 @@ pub struct Lease {
 }
 
 impl LeaseRequest {
+    /// An error if the request asks for a lease that is longer than allowed.
+    pub fn check(&self) -> Result<()> {
+        match &self.action {
+            LeaseAction::Acquire { ttl, .. } | LeaseAction::Renew { ttl, .. } => {
+                check_ttl(*ttl).map_err(|error| error.during("lease").on(&self.session))
+            }
+            LeaseAction::Release { .. } => Ok(()),
+        }
+    }
+
     /// Carries out the request on the session as it is at `now`: the lease to return, with the
     /// branch changed to match. The caller makes the change durable.
     pub fn decide(&self, info: &mut SessionInfo, now: Timestamp) -> Result<Lease> {
         let error = |error: Error| error.during("lease").on(&self.session);
+        self.check()?;
         if self.branch.is_inbox() {
             return Err(error(Error::invalid("the inbox has no lease")));
         }

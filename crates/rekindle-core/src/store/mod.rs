@@ -7,6 +7,7 @@
 
 mod append;
 mod branches;
+mod check;
 mod lease;
 mod read;
 
@@ -18,11 +19,13 @@ use async_trait::async_trait;
 
 pub use append::{Append, Appended, Condition, Decided, Holds, already_running, fenced};
 pub use branches::{Base, Fork, NewSession, Removal, Removed};
-pub use lease::{Lease, LeaseAction, LeaseRequest};
-pub use read::{FramePage, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
+pub use check::Defect;
+pub use lease::{Lease, LeaseAction, LeaseRequest, MAX_LEASE};
+pub use read::{FramePage, Indexed, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, Slot};
 
 use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;
+use crate::high_water::HighWater;
 use crate::id::{BranchId, OwnerId, SessionKey};
 use crate::position::Seq;
 use crate::queue::Queue;
@@ -48,7 +51,8 @@ use crate::values::Values;
 /// * **Fenced.** An append with a fence succeeds only while that epoch's lease is live by the
 ///   *store's* clock, else `Fenced`. An append without one is refused with `AlreadyRunning`
 ///   while somebody's lease is live. The inbox is never leased (`stale_owner_is_fenced`,
-///   `expired_lease_is_taken_over`, `unleased_append_respects_a_lease`).
+///   `expired_lease_is_taken_over`, `unleased_append_respects_a_lease`). A lease lasts [`MAX_LEASE`] at
+///   most; one that ends later counts as expired (`a_lease_has_a_longest_time`).
 /// * **Safe to repeat.** Repeating an append whose frames already stand there succeeds and
 ///   changes nothing, even after the lease was lost: frames are compared by hash
 ///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.
@@ -92,6 +96,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes a session, a branch, or the older part of a branch, and frees the space.
     async fn remove(&self, removal: &Removal) -> Result<Removed>;
 
+    /// Checks what surrounds the frames, e.g. the indexes they are found by, and returns what is wrong, up to
+    /// a bounded number of defects. May read everything. A store that has nothing of that kind finds nothing.
+    async fn check(&self) -> Result<Vec<Defect>> {
+        Ok(Vec::new())
+    }
+
     /// The queue of jobs it keeps for workers, if it keeps one.
     fn queue(&self) -> Option<&dyn Queue> {
         None
@@ -99,6 +109,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The small values it keeps beside its sessions, if it keeps any.
     fn values(&self) -> Option<&dyn Values> {
+        None
+    }
+
+    /// The marks of the highest heads it keeps apart from its data, if it keeps any.
+    fn high_water(&self) -> Option<&dyn HighWater> {
         None
     }
 }
@@ -274,11 +289,19 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).remove(removal).await
     }
 
+    async fn check(&self) -> Result<Vec<Defect>> {
+        (**self).check().await
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         (**self).queue()
     }
 
     fn values(&self) -> Option<&dyn Values> {
         (**self).values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        (**self).high_water()
     }
 }

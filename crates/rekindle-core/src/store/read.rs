@@ -1,11 +1,13 @@
 //! Reading frames: which, in which order, and how a page answers.
 
+use bytes::Bytes;
+
 use crate::codec::Frame;
 use crate::error::{Error, Result};
 use crate::id::{BranchId, SessionKey};
 use crate::position::Seq;
 use crate::record::Marks;
-use crate::session::Damage;
+use crate::session::{Damage, DamageKind};
 
 /// The most frames one page of [`Store::read`](super::Store::read) may hold.
 pub const MAX_FRAMES: usize = 1_000;
@@ -129,7 +131,36 @@ pub enum Slot {
     Damaged(Damage),
 }
 
+/// The entry of a frame in the index of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indexed {
+    /// Its first record.
+    pub first: Seq,
+    /// Its last record.
+    pub last: Seq,
+    /// Its marks, if they were looked up; as the index holds them, whether or not they can be marks.
+    pub marks: Option<i64>,
+}
+
 impl Slot {
+    /// The frame in `bytes`, compared with what the index says of it. A difference is damage: what is
+    /// found by such an index, or not found, is not what was written.
+    pub fn indexed(branch: &BranchId, index: Indexed, bytes: Bytes) -> Self {
+        let Indexed { first, last, marks } = index;
+        let misfit = |detail| Self::Damaged(Damage::new(DamageKind::Index, branch.clone(), first, last, detail));
+        match Frame::from_bytes(bytes) {
+            Ok(frame) if (frame.first, frame.last) != (first, last) => misfit(format!(
+                "the index does not fit the frame, which holds records {} to {}",
+                frame.first, frame.last
+            )),
+            Ok(frame) if marks.is_some_and(|marks| marks != i64::from(frame.marks.0)) => {
+                misfit(format!("the index does not fit the frame, whose marks are {}", frame.marks.0))
+            }
+            Ok(frame) => Self::Whole(frame),
+            Err(error) => Self::Damaged(Damage::of_frame(error, branch.clone(), first, last)),
+        }
+    }
+
     /// The records it holds or held.
     pub fn span(&self) -> (Seq, Seq) {
         match self {

@@ -54,12 +54,8 @@ impl ValueKey {
     /// The value named `key`: 1 to [`MAX_VALUE_KEY_BYTES`] bytes without control characters.
     pub fn new(namespace: Namespace, kind: ValueKind, key: impl Into<String>) -> Result<Self> {
         let key = key.into();
-        match key.is_empty() || key.len() > MAX_VALUE_KEY_BYTES || key.chars().any(char::is_control) {
-            true => Err(Error::invalid(format!(
-                "the key of a value has 1 to {MAX_VALUE_KEY_BYTES} bytes and no control characters"
-            ))),
-            false => Ok(Self { namespace, kind, key }),
-        }
+        check(&key)?;
+        Ok(Self { namespace, kind, key })
     }
 
     /// The namespace.
@@ -75,6 +71,16 @@ impl ValueKey {
     /// The key.
     pub fn key(&self) -> &str {
         &self.key
+    }
+}
+
+/// An error unless `key` can be the key of a value.
+pub(super) fn check(key: &str) -> Result<()> {
+    match key.is_empty() || key.len() > MAX_VALUE_KEY_BYTES || key.chars().any(char::is_control) {
+        true => Err(Error::invalid(format!(
+            "the key of a value has 1 to {MAX_VALUE_KEY_BYTES} bytes and no control characters"
+        ))),
+        false => Ok(()),
     }
 }
 

@@ -15,6 +15,7 @@ pub use key::{MAX_VALUE_KEY_BYTES, ValueKey, ValueKind};
 
 use crate::error::{Error, Result};
 use crate::id::Namespace;
+use crate::store::PAGE_BYTES;
 
 /// The most values one page of a list may hold.
 pub const MAX_VALUES: usize = 1_000;
@@ -32,7 +33,10 @@ pub const MAX_VALUES: usize = 1_000;
 /// * **Safe to repeat.** A change whose result is already there is done (`a_change_can_be_repeated`).
 /// * **Apart.** Namespaces, kinds and keys do not mix, whatever text they are; values outlive the
 ///   sessions of the same name (`names_do_not_mix`, `values_outlive_sessions`).
-/// * **In order.** Lists go by the bytes of the key, page by page (`values_are_listed_in_order`).
+/// * **In order.** Lists go by the bytes of the key, page by page (`values_are_listed_in_order`,
+///   `pages_are_limited_by_size`).
+/// * **Small.** A value has at most [`MAX_VALUE_BYTES`]; an empty one is a value
+///   (`sizes_are_limited`).
 #[async_trait]
 pub trait Values: Send + Sync {
     /// A value; nothing if there is none.
@@ -79,8 +83,11 @@ impl ValueQuery {
         self
     }
 
-    /// An error if the page is larger than allowed, or empty.
+    /// An error if the page is larger than allowed, or empty, or does not begin behind a key.
     pub fn check(&self) -> Result<()> {
+        if let Some(after) = &self.after {
+            key::check(after).map_err(|error| error.during("list values"))?;
+        }
         match self.limit {
             1..=MAX_VALUES => Ok(()),
             _ => Err(Error::limit("page size", self.limit as u64, MAX_VALUES as u64).during("list values")),
@@ -88,13 +95,38 @@ impl ValueQuery {
     }
 }
 
-/// A page of values.
+/// A page of values. It ends early once it holds [`PAGE_BYTES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValuePage {
     /// Keys and values, in the order of the keys' bytes.
     pub values: Vec<(String, Bytes)>,
     /// Whether there are more behind them.
     pub more: bool,
+}
+
+impl ValuePage {
+    /// Returns whether a page of `limit` values has room for another one, and sets `more` if not.
+    pub fn has_room(&mut self, limit: usize) -> bool {
+        let bytes = || self.values.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        self.more = self.values.len() >= limit || bytes() >= PAGE_BYTES;
+        !self.more
+    }
+
+    /// The first values of those in order, as many as fit.
+    pub fn fill<E>(
+        limit: usize,
+        values: impl IntoIterator<Item = std::result::Result<(String, Bytes), E>>,
+    ) -> std::result::Result<Self, E> {
+        let mut page = Self::default();
+        for value in values {
+            let value = value?;
+            if !page.has_room(limit) {
+                break;
+            }
+            page.values.push(value);
+        }
+        Ok(page)
+    }
 }
 
 /// Every value of a kind in a namespace, page by page.

@@ -217,11 +217,33 @@ fn examples() -> Vec<Record> {
             tags: Some(vec!["a".into()]),
             labels: Some([("team".to_owned(), "x".to_owned())].into()),
             metadata: Some([("n".to_owned(), json("[1]"))].into()),
+            current: None,
             extra: extra(),
         }
         .into(),
         RunStarted { evicted: Some(id("vm/1-2/4711/99/own_1")), ..RunStarted::new(id("run_3"), "agent") }.into(),
         WaitExpired { wait: id("wait_1"), extra: extra() }.into(),
+        Accepted {
+            what: Accepted::ROLLED_BACK.into(),
+            author: "ada".into(),
+            reason: "the disk was restored".into(),
+            heads_before: [(BranchId::main(), Head { seq: Seq(9), hash })].into(),
+            extra: extra(),
+        }
+        .into(),
+        SessionDescribed { current: Some(id("fork")), ..SessionDescribed::default() }.into(),
+        HistoryLost {
+            branch: BranchId::main(),
+            from: Seq(41),
+            through: Seq(44),
+            detail: "the checksum does not fit the bytes".into(),
+            calls: vec![id("call_1")],
+            turn: Some(2),
+            author: Some("maria".into()),
+            extra: extra(),
+        }
+        .into(),
+        HistoryLost::new(BranchId::inbox(), Seq(3), Seq(3)).into(),
     ]
 }
 

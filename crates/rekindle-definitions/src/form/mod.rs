@@ -25,7 +25,7 @@ pub(crate) use file::{AgentFile, GraphFile, Head, PlanFile, keys_of, root_schema
 pub use mcp::McpEntry;
 pub(crate) use model::Named;
 pub use model::{ModelSettings, ModelSpec, PriceSpec, Provider};
-pub use options::{DurabilityName, OnWaitName, PersistFailureName, RunOptionsSpec};
+pub use options::{DamagedInboxName, DurabilityName, OnWaitName, PersistFailureName, RunOptionsSpec};
 pub use period::Period;
 pub use policy::PolicySpec;
 pub(crate) use policy::retries;

@@ -2,7 +2,7 @@
 
 use rekindle::record::Durability;
 use rekindle::schemars::{self, JsonSchema};
-use rekindle::{OnWait, PersistFailure, RunOptions};
+use rekindle::{DamagedInbox, OnWait, PersistFailure, RunOptions};
 use serde::Deserialize;
 
 use super::{BudgetsSpec, CheckpointsSpec, Period, RetentionSpec};
@@ -29,6 +29,8 @@ pub struct RunOptionsSpec {
     /// What a run does when everything it could go on with waits for somebody; `suspend` unless this
     /// says otherwise.
     pub on_wait: Option<OnWaitName>,
+    /// What a run does when records of its session's inbox cannot be read; `stop` unless this says otherwise.
+    pub on_damaged_inbox: Option<DamagedInboxName>,
     /// How long calls under way may take to end when the run is stopped, e.g. `10s`.
     pub grace: Option<Period>,
 }
@@ -67,6 +69,16 @@ pub enum OnWaitName {
     Hold,
 }
 
+/// What a run does when records of its session's inbox cannot be read: what was sent in them is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DamagedInboxName {
+    /// It does not begin, or stops before its next step.
+    Stop,
+    /// It goes on without them, which is recorded.
+    Continue,
+}
+
 impl RunOptionsSpec {
     /// What is said here, and where nothing is said, what `other` says.
     #[must_use]
@@ -80,6 +92,7 @@ impl RunOptionsSpec {
             retention: self.retention.or(other.retention),
             pending_writes: self.pending_writes.or(other.pending_writes),
             on_wait: self.on_wait.or(other.on_wait),
+            on_damaged_inbox: self.on_damaged_inbox.or(other.on_damaged_inbox),
             grace: self.grace.or(other.grace),
         }
     }
@@ -106,6 +119,7 @@ impl RunOptionsSpec {
         }
         options.pending_writes = self.pending_writes.unwrap_or(options.pending_writes);
         options.on_wait = self.on_wait.map_or(options.on_wait, Into::into);
+        options.on_damaged_inbox = self.on_damaged_inbox.map_or(options.on_damaged_inbox, Into::into);
         options.grace = self.grace.map_or(options.grace, |grace| grace.0);
     }
 }
@@ -142,6 +156,15 @@ impl From<OnWaitName> for OnWait {
         match name {
             OnWaitName::Suspend => Self::Suspend,
             OnWaitName::Hold => Self::Hold,
+        }
+    }
+}
+
+impl From<DamagedInboxName> for DamagedInbox {
+    fn from(name: DamagedInboxName) -> Self {
+        match name {
+            DamagedInboxName::Stop => Self::Stop,
+            DamagedInboxName::Continue => Self::Continue,
         }
     }
 }

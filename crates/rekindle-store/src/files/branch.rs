@@ -10,7 +10,7 @@ use rekindle_core::{BranchInfo, Damage, DamageKind, Error, Hash, Head, Marks, Re
 use serde::{Deserialize, Serialize};
 
 use super::disk::{DiskFile, OpenMode};
-use super::layout::{Layout, absent, reading, segment_first, segment_name, writing};
+use super::layout::{Layout, absent, reading, refused, segment_first, segment_name, writing};
 use super::scan::{Finding, Item, Line, Scan};
 
 /// What `session.json` says of a branch.
@@ -171,8 +171,8 @@ impl Branch {
         match scan.at(recorded.seq) {
             Some(Item::Line(line)) if recorded.seq > self.floor() => {
                 let fits = line.last == recorded.seq && line.hash == recorded.hash;
-                let detail = "the record is not the one the session knows as a head".into();
-                let finding = Finding { kind: DamageKind::Head, first: recorded.seq, last: recorded.seq, detail };
+                let detail = "the record is not the one the session knows as a head";
+                let finding = Finding::new(DamageKind::Head, recorded.seq, recorded.seq, detail);
                 (!fits).then_some(finding)
             }
             _ => None,
@@ -230,6 +230,25 @@ impl Branch {
     /// Why nothing may be appended, if so.
     pub(super) fn broken(&self) -> Option<Damage> {
         self.tail.as_ref()?.broken.as_ref().map(|finding| finding.on(&self.info.branch))
+    }
+
+    /// Whether the segment that is written to is still the file under its name.
+    pub(super) fn is_in_place(&self) -> Result<bool> {
+        let Some((tail, file)) = self.tail.as_ref().and_then(|tail| Some((tail, tail.file.as_ref()?))) else {
+            return Ok(true);
+        };
+        let Some(first) = tail.segments.last() else { return Ok(true) };
+        let path = self.directory.join(segment_name(*first));
+        file.is_at(&path).map_err(reading(&path))
+    }
+
+    /// Takes note that the last segment is gone: the head that was durable is the evidence.
+    pub(super) fn lose_last_segment(&mut self) {
+        self.stored.info.head = self.info.head;
+        if let Some(tail) = &mut self.tail {
+            let first = tail.segments.last().copied().unwrap_or(self.info.head.seq);
+            tail.broken = Some(Finding::missing(first, self.info.head.seq));
+        }
     }
 
     /// The files whose length tells whether anything was appended since.
@@ -346,7 +365,7 @@ impl Branch {
 }
 
 fn torn(next: Seq, detail: String) -> Finding {
-    Finding { kind: DamageKind::Torn, first: next, last: next, detail }
+    Finding::new(DamageKind::Torn, next, next, detail)
 }
 
 fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {
@@ -375,15 +394,12 @@ fn apply(info: &mut BranchInfo, described: &mut Described, line: &Line) {
 }
 
 fn open_segment(layout: &Layout, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     if !layout.writable {
         return layout.disk.open(path, OpenMode::Read);
     }
     // Where writing is forbidden, reading may not be.
     match layout.disk.open(path, OpenMode::Create) {
-        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
-            layout.disk.open(path, OpenMode::Read)
-        }
+        Err(error) if refused(&error) => layout.disk.open(path, OpenMode::Read),
         other => other,
     }
 }

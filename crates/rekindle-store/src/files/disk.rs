@@ -46,6 +46,9 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Its length now.
     fn size(&self) -> io::Result<u64>;
 
+    /// Whether this is still the file at `path`, not one that was deleted, moved or replaced.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
+
     /// Reads at most as much as fits into `buffer`; zero at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 

@@ -8,20 +8,21 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use rekindle_core::codec::{object_from_line, object_to_line};
-use rekindle_core::{Error, Moment, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, file_name};
+use rekindle_core::{
+    BranchId, DamageKind, Error, ErrorKind, Moment, NewSession, Result, Seq, SessionHeader, SessionId, SessionInfo,
+    SessionKey, SessionPage, SessionQuery, Timestamp, file_name,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Core;
 use super::branch::Tail;
-use super::disk::OpenMode;
-use super::layout::Layout;
-use super::session::{Manifest, Session, missing};
+use super::layout::{decoded, refused};
+use super::manifest::{self, ORIGINAL};
+use super::scan::Finding;
+use super::session::{Session, missing};
 
 /// How many sessions must be read anew before the file is written again.
 const WORTH_WRITING: usize = 16;
-
-/// The revision stands this near to the start of `session.json`.
-const REVISION_WITHIN: usize = 100;
 
 /// What is remembered, by directory of the session.
 #[derive(Debug, Default)]
@@ -69,15 +70,16 @@ impl Core {
             let directory = namespace.join(&name);
             if let Some(info) = self.remembered(&directory, now) {
                 all.push(info);
-            } else if let Some(known) = self.look(&directory, &name, query, now)? {
-                all.push(known.info.clone());
-                fresh += 1;
-                let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-                match known.stable {
-                    true => index.known.insert(directory, known),
-                    false => index.known.remove(&directory),
-                };
+                continue;
             }
+            let Some(known) = self.look(&directory, &name, query, now)? else { continue };
+            all.push(known.info.clone());
+            fresh += 1;
+            let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+            match known.stable {
+                true => index.known.insert(directory, known),
+                false => index.known.remove(&directory),
+            };
         }
         if fresh >= WORTH_WRITING && self.layout.writable {
             // Without it the next process reads the sessions again, that is all.
@@ -88,7 +90,7 @@ impl Core {
 
     fn remembered(&self, directory: &Path, now: Moment) -> Option<SessionInfo> {
         let known = self.index.lock().unwrap_or_else(PoisonError::into_inner).known.get(directory).cloned()?;
-        let unchanged = has_revision(&self.layout, directory, &known.revision)
+        let unchanged = manifest::has_revision(&self.layout, &directory.join(ORIGINAL), &known.revision)
             && known.files.iter().all(|(file, len)| self.layout.disk.size(&directory.join(file)).ok() == *len);
         unchanged.then(|| {
             let mut info = SessionInfo { observed_at: now.wall, ..known.info };
@@ -97,17 +99,24 @@ impl Core {
         })
     }
 
-    /// Reads a session. One that is damaged is passed over: a list must not fail for it.
+    /// Reads a session; nothing if there is none. One that cannot be read is listed with what is wrong with
+    /// it: neither may a list fail for it, nor may whatever works through a list leave it out.
     fn look(&self, directory: &Path, name: &str, query: &SessionQuery, now: Moment) -> Result<Option<Known>> {
-        let Ok(Some(bytes)) = self.layout.read_small(&directory.join("session.json")) else { return Ok(None) };
-        let Ok(manifest) = object_from_line::<Manifest>(&bytes) else { return Ok(None) };
-        let key = manifest.header.key;
-        if key.namespace != query.namespace || file_name(key.id.as_str()) != name {
+        let is_session = manifest::is_session(&self.layout, directory);
+        if is_session.as_ref().is_ok_and(|is_session| !is_session) {
             return Ok(None);
         }
-        match self.known(&key, name, now) {
+        let id = decoded(name).or_else(|| {
+            let key = manifest::key_in(&self.layout, directory)?;
+            Some(key.id.as_str().to_owned()).filter(|id| file_name(id) == name)
+        });
+        let Ok(id) = SessionId::new(id.unwrap_or_else(|| name.to_owned())) else { return Ok(None) };
+        let key = SessionKey::new(query.namespace.clone(), id);
+        match is_session.and_then(|_| self.known(&key, name, now)) {
             Ok(known) => Ok(Some(known)),
-            Err(error) if is_about_session(&error) => Ok(None),
+            // It was removed since the directory was listed.
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if is_about_session(&error) => Ok(Some(unreadable(key, name, &error, now))),
             Err(error) => Err(error.on(&key)),
         }
     }
@@ -129,7 +138,8 @@ impl Core {
             });
             let all =
                 |holds: fn(&Tail) -> bool| state.branches.iter().all(|branch| branch.tail.as_ref().is_some_and(holds));
-            let (settled, stable) = (all(|tail| !tail.unsynced), all(|tail| tail.scan.can_extend()));
+            let settled = all(|tail| !tail.unsynced);
+            let stable = all(|tail| tail.scan.can_extend()) && state.is_as_recorded();
             let (files, revision) = (files.collect(), state.revision.clone());
             Ok(Known { directory: name.to_owned(), revision, files, info, settled, stable })
         })
@@ -178,13 +188,24 @@ impl Core {
     }
 }
 
+/// Whether an error concerns one session, while others can be read.
 fn is_about_session(error: &Error) -> bool {
-    use rekindle_core::ErrorKind::{Corrupt, NotFound, VersionTooNew};
-    matches!(error.kind(), Corrupt | NotFound | VersionTooNew { .. })
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. }) || source.is_some_and(refused)
 }
 
-fn has_revision(layout: &Layout, directory: &Path, revision: &str) -> bool {
-    let Ok(file) = layout.disk.open(&directory.join("session.json"), OpenMode::Read) else { return false };
-    let Ok(start) = file.read_start(REVISION_WITHIN) else { return false };
-    revision.len() == 32 && start.windows(revision.len()).any(|window| window == revision.as_bytes())
+/// A session of which nothing is known but its name.
+fn unreadable(key: SessionKey, name: &str, error: &Error, now: Moment) -> Known {
+    let kind = match error.kind() {
+        ErrorKind::VersionTooNew { .. } => DamageKind::Version,
+        _ => DamageKind::Index,
+    };
+    let new = NewSession { created_at: Some(Timestamp::default()), ..NewSession::new(SessionHeader::new(key)) };
+    let mut info = new.session_info(now.wall);
+    // When it last changed is not known either: to a policy about old sessions it is not one.
+    info.branches.iter_mut().for_each(|branch| branch.updated_at = now.wall);
+    let finding = Finding::new(kind, Seq(1), Seq::MAX, error.message().to_owned());
+    info.damage.push(finding.on(&BranchId::main()));
+    let (directory, revision) = (name.to_owned(), String::new());
+    Known { directory, revision, files: Vec::new(), info, settled: false, stable: false }
 }

@@ -154,24 +154,30 @@ impl Layout {
     /// Replaces a file: after a crash either the old content is there or the new one, and
     /// after a return the new one.
     pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.put(path, bytes, true)?;
+        match path.parent() {
+            Some(parent) => self.sync_dir(parent),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file beside another and gives it its name. Unless the content is `synced`, a crash of the
+    /// machine may leave the old file, the new one, or one with other content.
+    pub(super) fn put(&self, path: &Path, bytes: &[u8], synced: bool) -> Result<()> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".tmp");
         let temporary = PathBuf::from(temporary);
         let written = self.create(&temporary).and_then(|file| {
             file.truncate(0)
                 .and_then(|()| file.write_at(0, bytes))
-                .and_then(|()| file.sync_data())
+                .and_then(|()| if synced { file.sync_data() } else { Ok(()) })
                 .map_err(writing(path))
         });
         let renamed = written.and_then(|()| self.disk.rename(&temporary, path).map_err(writing(path)));
         if renamed.is_err() {
             let _ = self.disk.remove_file(&temporary);
         }
-        renamed?;
-        match path.parent() {
-            Some(parent) => self.sync_dir(parent),
-            None => Ok(()),
-        }
+        renamed
     }
 
     /// Moves what is at `path` into the trash, durably, then frees its space as far as it can.
@@ -194,6 +200,22 @@ impl Layout {
 /// The directory of a branch in that of its session.
 pub(super) fn branch_directory(session: &Path, branch: &BranchId) -> PathBuf {
     session.join("branches").join(file_name(branch.as_str()))
+}
+
+/// The id whose directory has that name, unless the name holds only the start and the hash of a long id.
+pub(super) fn decoded(name: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok().filter(|id| file_name(id) == name)
 }
 
 /// The name of the segment that begins with `first`.
@@ -239,7 +261,26 @@ pub(super) fn reading(path: &Path) -> impl Fn(io::Error) -> Error {
 
 /// The error of a write that failed.
 pub(super) fn writing(path: &Path) -> impl Fn(io::Error) -> Error {
-    move |error| Error::new(ErrorKind::PersistFailed, format!("{} could not be written", path.display())).because(error)
+    move |error| {
+        let reported = Error::new(ErrorKind::PersistFailed, format!("{} could not be written", path.display()));
+        match refused(&error) {
+            true => reported.because(error).hint(
+                "the store can only be read here: make it writable, or copy it with `rekindle copy --to` and go on there",
+            ),
+            false => reported.because(error),
+        }
+    }
+}
+
+/// Whether an error says that writing, or looking, is not allowed.
+pub(super) fn refused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// The error of a write into files that no longer have their names.
+pub(super) fn replaced(path: &Path) -> Error {
+    Error::corrupt(format!("{} was deleted, moved or replaced while it was in use", path.display()))
+        .hint("find out what removed it; put it back from a backup or a copy, then resume")
 }
 
 fn unusable(path: &Path, error: io::Error) -> Error {
@@ -254,6 +295,16 @@ fn unusable(path: &Path, error: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directory_names_are_decoded_unless_they_hold_a_hash() {
+        for id in ["a", "A/b", "../x", "🦀", "100%"] {
+            assert_eq!(decoded(&file_name(id)).as_deref(), Some(id));
+        }
+        for name in [&file_name(&"x".repeat(200)), "A", "%2", "%zz", "%+1", "%41b%c3", "a.b"] {
+            assert_eq!(decoded(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn segment_names_round_trip_and_nothing_else_is_one() {

@@ -112,15 +112,34 @@ impl RawLine<'_> {
         declared.is_none_or(|declared| self.bytes.len() <= PREFIX + declared)
     }
 
-    // A flipped bit can also make a zero, but hardly one that ends exactly with a sector.
+    // A lost sector reads as zeros from its start, or from the start of the write that lies in it, to its end. A
+    // flipped bit can also make a zero, but not a sector of them. What follows a write that ended early may be zeros too.
     fn has_lost_sectors(&self) -> bool {
-        let ends = self
-            .bytes
-            .iter()
-            .enumerate()
-            .filter(|(index, byte)| **byte == 0 && self.bytes.get(index + 1).is_none_or(|next| *next != 0));
-        let mut ends = ends.map(|(index, _)| self.offset + index as u64 + 1);
-        ends.any(|end| end % SECTOR == 0 || (!self.terminated && end == self.end))
+        let mut zeros = 0;
+        self.bytes.iter().enumerate().any(|(index, byte)| {
+            zeros = if *byte == 0 { zeros + 1 } else { 0 };
+            if zeros == 0 || self.bytes.get(index + 1) == Some(&0) {
+                return false;
+            }
+            let end = self.offset + index as u64 + 1;
+            let start = end - zeros;
+            match self.terminated {
+                true => end.is_multiple_of(SECTOR) && (start == self.offset || start.is_multiple_of(SECTOR)),
+                false => end.is_multiple_of(SECTOR) || end == self.end,
+            }
+        })
+    }
+
+    /// The records a line that is no frame seems to hold, by the numbers near its start.
+    pub(super) fn claimed(&self) -> Option<(u64, u64)> {
+        let start = self.bytes.get(PREFIX..)?;
+        let start = &start[..start.len().min(100)];
+        let number = |name: &str| {
+            let at = start.windows(name.len()).position(|window| window == name.as_bytes())? + name.len();
+            let digits = start[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            std::str::from_utf8(&start[at..at + digits]).ok()?.parse().ok()
+        };
+        Some((number(r#""first":"#)?, number(r#""last":"#)?))
     }
 }
 
@@ -145,7 +164,26 @@ mod tests {
         check(500, b"{\"crc\":\"1234\0\0\0\0", false, true);
         check(500, &[b"{\"crc\":\"1234".as_slice(), b"rest"].concat(), true, false);
         check(508, b"{\"cr\"}", true, false);
-        check(508, b"{\"c\0rest", true, true);
-        check(507, b"{\"c\0rest", true, false);
+        check(508, b"\0\0\0\0rest", true, true);
+        check(507, b"\0\0\0\0rest", true, false);
+        // A single zero where a sector ends is a flipped bit.
+        check(508, b"{\"c\0rest", true, false);
+        check(508, &[b"{\"cr".as_slice(), &[0; 512], b"rest"].concat(), true, true);
+        check(508, &[b"{\"cr".as_slice(), &[0; 511], b"rest"].concat(), true, false);
+        check(507, &[b"{\"cr".as_slice(), &[0; 513], b"rest"].concat(), true, false);
+    }
+
+    #[test]
+    fn damaged_lines_still_tell_their_records() {
+        let check = |text: &str, expected| {
+            let bytes = format!(r#"{{"crc":"12345678","len":"12345678",{text}"#);
+            let line = RawLine { offset: 0, end: bytes.len() as u64, bytes: bytes.as_bytes(), terminated: true };
+            assert_eq!(line.claimed(), expected, "{text}");
+        };
+        check(r#""v":1,"first":6,"last":9,"at":1"#, Some((6, 9)));
+        check(r#""v":1,"first":6,"laxt":9,"at":1"#, None);
+        check(r#""v":1,"first":x,"last":9,"at":1"#, None);
+        check(r#""v":1,"first":6,"last":99999999999999999999,"#, None);
+        check("", None);
     }
 }

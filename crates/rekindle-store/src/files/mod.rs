@@ -4,12 +4,16 @@
 //! rekindle.json                          the layout's version
 //! sessions/<namespace>/<session>/
 //!     session.json                       header, branches, leases: one checked line
+//!     session-copy.json                  the same, for when that is damaged
 //!     lock                               held around each call, across processes
 //!     branches/<branch>/
 //!         00000000000000000001.jsonl     a segment: one frame per line
 //!         base-<seq>-<hash>.jsonl        what stands for history that was removed
 //!         quarantine/                    unfinished writes that were cut off
+//!     quarantine/                        damaged `session.json`s that were replaced
 //! sessions/<namespace>/index.jsonl       speeds up listing; may be deleted at any time
+//! values/<namespace>/<kind>/<key>.json    a small value: one checked line
+//! values/<namespace>/<kind>/lock          held around each change of a value, across processes
 //! trash/                                 what is being removed
 //! ```
 //!
@@ -23,6 +27,7 @@ pub mod disk;
 mod index;
 mod layout;
 mod lines;
+mod manifest;
 mod operations;
 mod page;
 mod real;
@@ -30,6 +35,7 @@ mod scan;
 mod seek;
 mod session;
 mod trim;
+mod values;
 mod worker;
 
 use std::collections::HashMap;
@@ -37,6 +43,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Clock, Error, Fork, FramePage, Lease, LeaseRequest, Moment, NewSession,
     ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -47,6 +54,7 @@ use self::index::Index;
 use self::layout::Layout;
 use self::real::RealDisk;
 use self::session::Session;
+use self::values::Folders;
 use self::worker::Workers;
 use crate::options::StoreOptions;
 use crate::system::system_ids;
@@ -69,8 +77,8 @@ const OPEN_SESSIONS: usize = 128;
 ///
 /// Listing looks at every session of the namespace: one small read and one `stat` per branch
 /// for those that did not change since they were last listed, a read of the last segment for
-/// the others. Sessions whose `session.json` is damaged are left out of lists; opening one says
-/// what is wrong with it.
+/// the others. A session whose `session.json` is damaged is read from its copy; if both are, it is
+/// listed by its name, with what is wrong with it, and cannot be opened.
 ///
 /// ```
 /// use rekindle_store::{FileStore, StoreOptions};
@@ -92,6 +100,7 @@ struct Core {
     clock: Arc<dyn Clock>,
     sessions: Mutex<Sessions>,
     index: Mutex<Index>,
+    folders: Folders,
 }
 
 /// The sessions that are kept open, and when each was last used.
@@ -128,6 +137,7 @@ impl FileStore {
             clock: options.local_clock(),
             sessions: Mutex::default(),
             index: Mutex::default(),
+            folders: Folders::default(),
         };
         Ok(Self { core: Arc::new(core), workers: Arc::default() })
     }
@@ -248,5 +258,9 @@ impl Store for FileStore {
         let key = removal.session().clone();
         let removal = removal.clone();
         self.change(&key, "remove", move |session, now| session.remove(&removal, now)).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 }

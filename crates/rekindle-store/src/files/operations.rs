@@ -1,14 +1,15 @@
 //! The operations of the contract on one session, blocking and under its lock.
 
 use rekindle_core::{
-    Append, Appended, Base, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    Moment, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
+    Append, Appended, Base, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, FramePage, Lease, LeaseAction,
+    LeaseRequest, Moment, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, Timestamp,
 };
 
 use super::branch::{Branch, StoredBranch};
-use super::layout::branch_directory;
+use super::layout::{branch_directory, replaced};
+use super::manifest::Manifest;
 use super::scan::{Line, Meta, Renewal};
-use super::session::{Manifest, Session, broken, missing};
+use super::session::{Session, broken, missing};
 
 impl Session {
     pub(super) fn create(&mut self, new: &NewSession, now: Moment) -> Result<SessionInfo> {
@@ -27,7 +28,7 @@ impl Session {
             }
             let manifest = Manifest::first(new, session.layout.unique(), now);
             session.state = None;
-            session.write_manifest(&manifest)?;
+            session.write_manifest(&manifest, false)?;
             session.load()?.unsynced = false;
             session.refresh_all()?;
             session.info(now)
@@ -68,6 +69,7 @@ impl Session {
         let layout = self.layout.clone();
         let other = self.refreshed_other(append)?;
         self.refreshed(&append.branch)?;
+        self.ensure_segment_in_place(&append.branch)?;
         self.settle(Some(&append.branch))?;
         let branch = self.branch(&append.branch)?;
         let mut info = branch.info.clone();
@@ -92,6 +94,20 @@ impl Session {
         }
         self.commit(&append.branch, &bytes, lines)?;
         Ok(Appended { head: append.head() })
+    }
+
+    /// An error if the segment of a branch was deleted or replaced: what is written to it would be lost.
+    fn ensure_segment_in_place(&mut self, branch: &BranchId) -> Result<()> {
+        let found = self.branch(branch)?;
+        if found.is_in_place()? {
+            return Ok(());
+        }
+        let error = replaced(&found.directory);
+        found.lose_last_segment();
+        // If that fails too, nothing tells later what is missing now, but this run ends all the same.
+        let _ = self.record();
+        (self.state, self.replaced) = (None, true);
+        Err(error)
     }
 
     fn commit(&mut self, branch: &BranchId, bytes: &[u8], lines: Vec<Line>) -> Result<()> {
@@ -139,6 +155,11 @@ impl Session {
                 return Ok(existing);
             }
             let directory = branch_directory(&session.directory, &fork.branch);
+            if session.state.as_ref().is_some_and(|state| state.lost.iter().any(|name| directory.ends_with(name))) {
+                let message =
+                    format!("records of an earlier branch `{}` are there, whose beginning was lost", fork.branch);
+                return Err(Error::corrupt(message).hint("choose another name, or remove that branch first"));
+            }
             // A branch of that name may have been removed and its directory left by a crash.
             if !session.layout.names(&directory)?.is_empty() {
                 session.layout.discard(&directory)?;
@@ -159,8 +180,14 @@ impl Session {
     }
 
     pub(super) fn lease(&mut self, request: &LeaseRequest, now: Moment) -> Result<Lease> {
+        if matches!(request.action, LeaseAction::Acquire { .. }) {
+            self.start_anew();
+        }
         self.locked(true, |session| {
             session.refresh_all()?;
+            if session.branch(&request.branch).is_ok() {
+                session.ensure_segment_in_place(&request.branch)?;
+            }
             session.settle(None)?;
             let mut info = session.info(now)?;
             let lease = request.decide(&mut info, now.wall)?;
@@ -177,6 +204,7 @@ impl Session {
     }
 
     pub(super) fn remove(&mut self, removal: &Removal, now: Moment) -> Result<Removed> {
+        self.start_anew();
         let removed = self.locked(true, |session| match removal {
             Removal::Session { .. } | Removal::SessionAt { .. } => session.remove_session(removal, now),
             Removal::Branch { branch, .. } => session.remove_branch(removal, branch, now),
@@ -236,7 +264,13 @@ impl Session {
             state.branches.retain(|found| found.info.branch != *branch);
             self.record()?;
         }
-        self.layout.discard(&branch_directory(&self.directory, branch))?;
+        let directory = branch_directory(&self.directory, branch);
+        self.layout.discard(&directory)?;
+        let state = self.state.as_mut().ok_or_else(missing)?;
+        if state.lost.iter().any(|name| directory.ends_with(name)) {
+            state.lost.retain(|name| !directory.ends_with(name));
+            self.record()?;
+        }
         Ok(removed)
     }
 
@@ -245,6 +279,8 @@ impl Session {
         self.refresh_all()?;
         self.settle(None)?;
         if !removal.decide(&self.info(now)?, now.wall)? {
+            // Other processes may have the segments open that are cut now.
+            self.mark()?;
             self.refreshed(branch)?.remove_dead(&layout)?;
             return Ok(Removed::default());
         }
@@ -257,8 +293,9 @@ impl Session {
         if let Some(tail) = &mut found.tail {
             tail.base = None;
         }
-        // From here on the base counts, and what it replaces is only space to free.
-        self.record()?;
+        // From here on the base counts, and what it replaces is only space to free. An older copy would
+        // need what is removed now.
+        self.record_in_both()?;
         let after = self.refreshed(branch)?.count(&layout)?;
         self.refreshed(branch)?.remove_dead(&layout)?;
         Ok(Removed { frames: before.0.saturating_sub(after.0), bytes: before.1.saturating_sub(after.1) })

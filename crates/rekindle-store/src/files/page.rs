@@ -173,7 +173,7 @@ impl Filling<'_> {
 
     fn frame(&mut self, file: &dyn DiskFile, line: &Line) -> io::Result<Slot> {
         let damaged = |kind, detail: String| {
-            let finding = Finding { kind, first: line.first, last: line.last, detail };
+            let finding = Finding::new(kind, line.first, line.last, detail);
             Slot::Damaged(finding.on(&self.read.branch))
         };
         let bytes = match file.read_exact_at(line.offset, line.len) {

@@ -14,7 +14,8 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
         let create = mode == OpenMode::Create;
         let file = OpenOptions::new().read(true).write(create).create(create).truncate(false).open(path)?;
-        Ok(Box::new(RealFile(file)))
+        let identity = identity(&file.metadata()?);
+        Ok(Box::new(RealFile { file, identity }))
     }
 
     fn size(&self, path: &Path) -> io::Result<u64> {
@@ -59,35 +60,61 @@ impl Disk for RealDisk {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    identity: Identity,
+}
+
+/// Device and inode: no other file has both while this one is open.
+type Identity = (u64, u64);
+
+#[cfg(unix)]
+fn identity(metadata: &fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt as _;
+    (metadata.dev(), metadata.ino())
+}
+
+// Elsewhere an open file can be neither deleted nor replaced.
+#[cfg(not(unix))]
+fn identity(_: &fs::Metadata) -> Identity {
+    (0, 0)
+}
 
 impl DiskFile for RealFile {
     fn size(&self) -> io::Result<u64> {
-        self.0.metadata().map(|metadata| metadata.len())
+        self.file.metadata().map(|metadata| metadata.len())
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(identity(&metadata) == self.identity),
+            Err(error) if super::layout::absent(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        read_at(&self.0, offset, buffer)
+        read_at(&self.file, offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        write_at(&self.0, offset, bytes)
+        write_at(&self.file, offset, bytes)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn lock(&self, exclusive: bool) -> io::Result<()> {
-        if exclusive { self.0.lock() } else { self.0.lock_shared() }
+        if exclusive { self.file.lock() } else { self.file.lock_shared() }
     }
 
     fn unlock(&self) -> io::Result<()> {
-        self.0.unlock()
+        self.file.unlock()
     }
 }
 

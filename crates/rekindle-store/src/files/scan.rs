@@ -69,16 +69,22 @@ pub(super) struct Finding {
     pub first: Seq,
     pub last: Seq,
     pub detail: String,
+    /// The format version of a line that a newer version wrote.
+    pub found_version: Option<u32>,
 }
 
 impl Finding {
+    pub(super) fn new(kind: DamageKind, first: Seq, last: Seq, detail: impl Into<String>) -> Self {
+        Self { kind, first, last, detail: detail.into(), found_version: None }
+    }
+
     pub(super) fn missing(first: Seq, last: Seq) -> Self {
-        Self { kind: DamageKind::Missing, first, last, detail: "the records are not there any more".into() }
+        Self::new(DamageKind::Missing, first, last, "the records are not there any more")
     }
 
     pub(super) fn on(&self, branch: &BranchId) -> Damage {
-        let Self { kind, first, last, ref detail } = *self;
-        Damage { kind, branch: branch.clone(), first, last, detail: detail.clone() }
+        let Self { kind, first, last, ref detail, found_version } = *self;
+        Damage { found_version, ..Damage::new(kind, branch.clone(), first, last, detail) }
     }
 }
 
@@ -108,8 +114,13 @@ enum Pending {
 struct Bad {
     offset: u64,
     unfinished: bool,
+    /// The first and the last record it seems to hold.
+    claimed: Option<(u64, u64)>,
     error: FrameError,
 }
+
+/// The most records that a damaged line is believed to hold.
+const BELIEVED: u64 = 1 << 20;
 
 /// What a scan found.
 #[derive(Debug)]
@@ -165,8 +176,8 @@ impl Scan {
                     }
                 }
                 Err(error) => {
-                    let unfinished = raw.looks_unfinished();
-                    pending.push(Pending::Bad(Bad { offset: raw.offset, unfinished, error }));
+                    let (unfinished, claimed) = (raw.looks_unfinished(), raw.claimed());
+                    pending.push(Pending::Bad(Bad { offset: raw.offset, unfinished, claimed, error }));
                 }
             }
         }
@@ -191,7 +202,10 @@ impl Scan {
         self.good = end;
         if !ends_whole {
             let finding = match self.bad.take() {
-                Some((bad, lines)) => bad.finding(self.next, self.next, lines),
+                Some((bad, lines)) => {
+                    let last = bad.last_after(self.next);
+                    bad.finding(self.next, last, lines)
+                }
                 None => Finding::missing(self.next, self.next),
             };
             self.items.push(Item::Damaged(finding.clone()));
@@ -211,7 +225,10 @@ impl Scan {
             match entry {
                 Pending::Line(line) => self.place(line),
                 Pending::Bad(bad) => match &mut self.bad {
-                    Some((_, lines)) => *lines += 1,
+                    Some((first, lines)) => {
+                        *lines += 1;
+                        first.claimed = bad.claimed.or(first.claimed);
+                    }
                     None => self.bad = Some((bad, 1)),
                 },
             }
@@ -240,7 +257,7 @@ impl Scan {
     // Out of order: it fills the gap it left, or it is there twice.
     fn place_late(&mut self, line: Line) {
         let detail = format!("the line at byte {} stands out of order or twice", line.offset);
-        self.notes.push(Finding { kind: DamageKind::Format, first: line.first, last: line.last, detail });
+        self.notes.push(Finding::new(DamageKind::Format, line.first, line.last, detail));
         let index = self.items.partition_point(|item| item.span().1 < line.first);
         let Some(Item::Damaged(gap)) = self.items.get(index) else { return };
         if gap.kind != DamageKind::Missing || gap.first > line.first || gap.last < line.last {
@@ -265,7 +282,7 @@ impl Scan {
             return;
         }
         match self.items.last_mut() {
-            Some(Item::Damaged(finding)) if self.broken.is_some() => finding.last = through,
+            Some(Item::Damaged(finding)) if self.broken.is_some() => finding.last = finding.last.max(through),
             _ => self.items.push(Item::Damaged(Finding::missing(self.next, through))),
         }
         self.next = through.next();
@@ -327,10 +344,16 @@ impl Scan {
 }
 
 impl Bad {
+    /// The last record of damaged lines that begin with record `next`, as far as they tell.
+    fn last_after(&self, next: Seq) -> Seq {
+        let fits = |(first, last): &(u64, u64)| next.0 <= *first && first <= last && last - next.0 < BELIEVED;
+        self.claimed.filter(fits).map_or(next, |(_, last)| Seq(last))
+    }
+
     fn finding(self, first: Seq, last: Seq, lines: usize) -> Finding {
         let more = if lines > 1 { format!(", and {} more lines", lines - 1) } else { String::new() };
         let detail = format!("the line at byte {} {}{more}", self.offset, self.error);
-        Finding { kind: self.error.kind, first, last, detail }
+        Finding { found_version: self.error.found_version, ..Finding::new(self.error.kind, first, last, detail) }
     }
 }
 
@@ -346,7 +369,7 @@ fn is_whole(pending: &[Pending], of: u32) -> bool {
 pub(super) fn read_line(raw: &RawLine<'_>) -> Result<Line, FrameError> {
     let (frame, meta) = Frame::from_line::<Meta>(raw.bytes)?;
     if !raw.terminated {
-        return Err(FrameError { kind: DamageKind::Format, detail: "does not end".into() });
+        return Err(FrameError::new(DamageKind::Format, "does not end"));
     }
     let meta = meta.unwrap_or_default();
     Ok(Line::new(&frame, raw.offset, (raw.end - raw.offset) as usize, meta))

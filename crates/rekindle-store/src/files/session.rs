@@ -8,37 +8,26 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rekindle_core::codec::{object_from_line, object_to_line};
 use rekindle_core::{
-    BranchId, BranchInfo, DamageKind, Error, ErrorKind, Moment, NewSession, Result, SessionHeader, SessionInfo,
+    BranchId, BranchInfo, Damage, DamageKind, Epoch, Error, ErrorKind, Hash, Moment, Result, Seq, SessionInfo,
     SessionKey, Timestamp,
 };
-use serde::{Deserialize, Serialize};
 
-use super::branch::{Branch, Described, StoredBranch};
+use super::branch::{Branch, Described};
 use super::disk::{DiskFile, OpenMode};
-use super::layout::{Layout, absent, branch_directory, reading, segment_first, writing};
+use super::layout::{Layout, absent, branch_directory, decoded, reading, refused, replaced, writing};
+use super::manifest::{self, Found, Manifest, ORIGINAL};
+use super::scan::Finding;
 
-/// The version of `session.json` this build writes, and the newest it reads.
-const VERSION: u32 = 1;
+/// Epochs that may have been given out since the copy of `session.json` was written; owners that hold one of them
+/// stay fenced out.
+const SKIPPED_EPOCHS: u64 = 1 << 20;
 
 /// In the lock file of a directory that is being moved to the trash.
 const REMOVED: &[u8] = b"removed-removed-removed-removed-";
 
 /// How often a session may be replaced by another of the same name while one call waits.
 const TRIES: usize = 100;
-
-/// What `session.json` holds.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Manifest {
-    /// Unlike that of any other writing. First in the file: it tells versions of it apart.
-    pub revision: String,
-    pub version: u32,
-    pub header: SessionHeader,
-    pub created_at: Timestamp,
-    pub current: BranchId,
-    pub branches: Vec<StoredBranch>,
-}
 
 /// A session and what is remembered of it.
 #[derive(Debug)]
@@ -47,6 +36,11 @@ pub(super) struct Session {
     pub key: SessionKey,
     pub directory: PathBuf,
     lock: Option<Box<dyn DiskFile>>,
+    /// Whether the lock was opened where nothing may be written.
+    only_read: bool,
+    /// Whether the directory or a segment was found deleted or replaced. Whoever goes on from what was remembered
+    /// before is refused; a new lease starts from what is there.
+    pub replaced: bool,
     marker: Vec<u8>,
     pub state: Option<State>,
 }
@@ -61,18 +55,24 @@ pub(super) struct State {
     pub revision: String,
     /// Whether another process made entries that it perhaps did not sync.
     pub unsynced: bool,
+    /// Why `session.json` could not be used, if its copy was.
+    index_damage: Option<String>,
+    /// Directories of branches whose beginning is not known.
+    pub lost: Vec<String>,
 }
 
 impl Session {
     pub(super) fn new(layout: Arc<Layout>, key: SessionKey) -> Self {
         let directory = layout.session(&key);
-        Self { layout, key, directory, lock: None, marker: Vec::new(), state: None }
+        let (only_read, replaced, marker) = (false, false, Vec::new());
+        Self { layout, key, directory, lock: None, only_read, replaced, marker, state: None }
     }
 
     /// Does `work` on the session as it is, under its lock.
     pub(super) fn locked<T>(&mut self, exclusive: bool, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.acquire(exclusive)?;
-        let result = self.load().map(drop).and_then(|()| work(self));
+        let ready = if exclusive { self.ensure_known() } else { Ok(()) };
+        let result = ready.and_then(|()| self.load().map(drop)).and_then(|()| work(self));
         if result
             .as_ref()
             .is_err_and(|error| matches!(error.kind(), ErrorKind::PersistFailed | ErrorKind::StoreUnavailable))
@@ -86,6 +86,7 @@ impl Session {
 
     /// Does `work` under the lock, whether or not there is a session.
     pub(super) fn locked_unread<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.start_anew();
         self.acquire(true)?;
         let result = work(self);
         self.release();
@@ -100,9 +101,12 @@ impl Session {
 
     fn acquire(&mut self, exclusive: bool) -> Result<()> {
         for _ in 0..TRIES {
+            if exclusive && self.only_read {
+                self.lock = None;
+            }
             let fresh = self.lock.is_none();
             if fresh {
-                (self.lock, self.state) = (self.open_lock(exclusive)?, None);
+                self.open_lock(exclusive)?;
             }
             let Some(lock) = &self.lock else { return Ok(()) };
             lock.lock(exclusive).map_err(reading(&self.directory))?;
@@ -111,6 +115,10 @@ impl Session {
             // wanted to move it there died first.
             if marker == REMOVED && (!fresh || (exclusive && !self.is_in_place()?)) {
                 self.lock = None;
+                continue;
+            }
+            if !fresh && !self.is_lock_in_place()? {
+                (self.lock, self.replaced) = (None, true);
                 continue;
             }
             if marker != self.marker {
@@ -122,24 +130,62 @@ impl Session {
         Err(Error::new(ErrorKind::StoreUnavailable, "the session is being removed and created again and again"))
     }
 
-    fn open_lock(&self, exclusive: bool) -> Result<Option<Box<dyn DiskFile>>> {
-        use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    /// Whether the lock, and so the directory, is still the one under its path: what is written through open files
+    /// would be lost otherwise. Removing a session in the ordinary way marks its lock.
+    fn is_lock_in_place(&self) -> Result<bool> {
+        let Some(lock) = &self.lock else { return Ok(true) };
+        lock.is_at(&self.directory.join("lock")).map_err(reading(&self.directory))
+    }
+
+    /// An error for callers that go on from what was remembered of a directory that is gone.
+    fn ensure_known(&self) -> Result<()> {
+        match self.replaced {
+            true => Err(replaced(&self.directory)),
+            false => Ok(()),
+        }
+    }
+
+    /// Forgets a directory that was deleted or replaced, for calls that do not go on from what is remembered.
+    pub(super) fn start_anew(&mut self) {
+        if !self.is_lock_in_place().unwrap_or(true) {
+            (self.lock, self.state) = (None, None);
+        }
+        self.replaced = false;
+    }
+
+    fn open_lock(&mut self, exclusive: bool) -> Result<()> {
         let path = self.directory.join("lock");
         let mode = if self.layout.writable { OpenMode::Create } else { OpenMode::Read };
         let mut opened = self.layout.disk.open(&path, mode);
-        if let Err(error) = &opened
-            && !exclusive
-            && matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
-        {
+        self.only_read = !exclusive && opened.as_ref().is_err_and(refused);
+        if self.only_read {
             opened = self.layout.disk.open(&path, OpenMode::Read);
         }
-        match opened {
-            Ok(file) => Ok(Some(file)),
+        self.state = None;
+        self.lock = match opened {
+            Ok(file) => Some(file),
             // A copy that nobody may write to needs no lock.
-            Err(error) if absent(&error) && !self.layout.writable => Ok(None),
-            Err(error) if absent(&error) => Err(missing()),
-            Err(error) => Err(writing(&path)(error)),
+            Err(error) if absent(&error) && (self.only_read || !self.layout.writable) => None,
+            Err(error) if absent(&error) => return Err(self.not_found()),
+            Err(error) if self.only_read => return Err(reading(&path)(error)),
+            Err(error) => return Err(writing(&path)(error)),
+        };
+        Ok(())
+    }
+
+    /// The error of a session that is not there. A list names a session by its directory if its id is not known.
+    fn not_found(&self) -> Error {
+        if self.replaced {
+            return replaced(&self.directory);
         }
+        let id = self.key.id.as_str();
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_%~".contains(&byte);
+        let directory = self.layout.namespace(self.key.namespace.as_str()).join(id);
+        if decoded(id).is_none() && id.bytes().all(plain) && self.layout.disk.list(&directory).is_ok() {
+            let message = format!("the session in {} cannot be read, and its id is not known", directory.display());
+            return Error::corrupt(message).hint(format!("put {ORIGINAL} there back from a backup"));
+        }
+        missing()
     }
 
     fn is_in_place(&mut self) -> Result<bool> {
@@ -151,7 +197,8 @@ impl Session {
         }
     }
 
-    fn mark(&mut self) -> Result<()> {
+    /// Tells other processes to read `session.json` and the segments anew.
+    pub(super) fn mark(&mut self) -> Result<()> {
         let marker = self.layout.unique().into_bytes();
         self.write_marker(&marker)?;
         self.marker = marker;
@@ -175,7 +222,17 @@ impl Session {
     }
 
     fn read_state(&self) -> Result<State> {
-        let manifest = self.read_manifest()?.ok_or_else(missing)?;
+        let Found { mut manifest, damage } = self.read_manifest()?.ok_or_else(|| self.not_found())?;
+        if damage.is_some() {
+            for name in manifest::unknown(&self.layout, &self.directory, &manifest.branches)? {
+                if !manifest.lost.contains(&name) {
+                    manifest.lost.push(name);
+                }
+            }
+            for branch in &mut manifest.branches {
+                branch.info.epoch = Epoch(branch.info.epoch.0.saturating_add(SKIPPED_EPOCHS));
+            }
+        }
         let described = Described { header: manifest.header, pending: false };
         let branches = manifest.branches.into_iter().map(|stored| {
             let directory = branch_directory(&self.directory, &stored.info.branch);
@@ -188,44 +245,14 @@ impl Session {
             branches: branches.collect(),
             revision: manifest.revision,
             unsynced: true,
+            index_damage: damage,
+            lost: manifest.lost,
         })
     }
 
-    /// What `session.json` says; nothing if there is no session.
-    pub(super) fn read_manifest(&self) -> Result<Option<Manifest>> {
-        let path = self.directory.join("session.json");
-        let Some(bytes) = self.layout.read_small(&path)? else {
-            return if self.has_history()? {
-                Err(self.damaged("session.json is missing, but the session's records are there"))
-            } else {
-                Ok(None)
-            };
-        };
-        if let Some(error) = newer(&bytes) {
-            return Err(error.on(&self.key));
-        }
-        let manifest: Manifest =
-            object_from_line(&bytes).map_err(|error| self.damaged("session.json is damaged").because(error))?;
-        if manifest.header.key != self.key {
-            return Err(self.damaged(format!("session.json is that of session {}", manifest.header.key)));
-        }
-        Ok(Some(manifest))
-    }
-
-    fn has_history(&self) -> Result<bool> {
-        let branches = self.directory.join("branches");
-        for name in self.layout.names(&branches)? {
-            if self.layout.names(&branches.join(name))?.iter().any(|name| segment_first(name).is_some()) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn damaged(&self, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-        let hint =
-            format!("put session.json in {} back from a backup; nothing else was touched", self.directory.display());
-        Error::corrupt(message).on(&self.key).hint(hint)
+    /// What `session.json` or its copy says; nothing if there is no session.
+    pub(super) fn read_manifest(&self) -> Result<Option<Found>> {
+        Manifest::read(&self.layout, &self.directory, &self.key)
     }
 
     /// Looks at what was appended to every branch.
@@ -250,6 +277,9 @@ impl Session {
             for parent in self.directory.ancestors().skip(1).take(2) {
                 self.layout.sync_dir(parent)?;
             }
+            if state.index_damage.is_none() {
+                manifest::renew_copy(&self.layout, &self.directory, &state.revision);
+            }
             state.unsynced = false;
         }
         for branch in &mut state.branches {
@@ -262,14 +292,23 @@ impl Session {
 
     /// Writes `session.json` as the state is now. After an error the state is read anew.
     pub(super) fn record(&mut self) -> Result<()> {
-        let recorded = self.try_record();
+        self.record_in(false)
+    }
+
+    /// As [`Session::record`]; its copy is durable too. For changes after which an older one is of no use.
+    pub(super) fn record_in_both(&mut self) -> Result<()> {
+        self.record_in(true)
+    }
+
+    fn record_in(&mut self, both: bool) -> Result<()> {
+        let recorded = self.try_record(both);
         if recorded.is_err() {
             self.state = None;
         }
         recorded
     }
 
-    fn try_record(&mut self) -> Result<()> {
+    fn try_record(&mut self, both: bool) -> Result<()> {
         self.settle(None)?;
         let revision = self.layout.unique();
         let state = self.state.as_mut().ok_or_else(missing)?;
@@ -280,25 +319,35 @@ impl Session {
         }
         let manifest = Manifest {
             revision: revision.clone(),
-            version: VERSION,
+            version: manifest::VERSION,
             header: state.described.header.clone(),
             created_at: state.created_at,
             current: state.current.clone(),
             branches: state.branches.iter().map(|branch| branch.stored.clone()).collect(),
+            lost: state.lost.clone(),
         };
-        self.write_manifest(&manifest)?;
+        if state.index_damage.is_some() {
+            self.set_index_aside()?;
+        }
+        self.write_manifest(&manifest, both)?;
         if let Some(state) = &mut self.state {
-            (state.described.pending, state.revision) = (false, revision);
+            (state.described.pending, state.revision, state.index_damage) = (false, revision, None);
         }
         Ok(())
     }
 
-    pub(super) fn write_manifest(&mut self, manifest: &Manifest) -> Result<()> {
-        let line = object_to_line(manifest)
-            .map_err(|error| Error::invalid("the session cannot be described").because(error))?;
+    /// Keeps a damaged `session.json` before it is replaced.
+    fn set_index_aside(&self) -> Result<()> {
+        let Some(bytes) = self.layout.read_small(&self.directory.join(ORIGINAL))? else { return Ok(()) };
+        let quarantine = self.directory.join("quarantine");
+        self.layout.create_dir(&quarantine)?;
+        self.layout.replace(&quarantine.join(format!("session-{}.damaged", Hash::of(&bytes).short())), &bytes)
+    }
+
+    pub(super) fn write_manifest(&mut self, manifest: &Manifest, both: bool) -> Result<()> {
         // The marker changes first: if this process dies in between, others look once in vain.
         self.mark()?;
-        self.layout.replace(&self.directory.join("session.json"), &line)
+        manifest.write(&self.layout, &self.directory, both)
     }
 
     /// The session as seen at `now`. Every branch was refreshed.
@@ -312,7 +361,7 @@ impl Session {
             branches,
             current: state.current.clone(),
             observed_at: now.wall,
-            damage: state.branches.iter().flat_map(Branch::damage).collect(),
+            damage: state.damage().chain(state.branches.iter().flat_map(Branch::damage)).collect(),
         })
     }
 
@@ -332,38 +381,25 @@ impl State {
     pub(super) fn branch(&mut self, branch: &BranchId) -> Option<&mut Branch> {
         self.branches.iter_mut().find(|found| found.info.branch == *branch)
     }
-}
 
-impl Manifest {
-    /// What `session.json` says first.
-    pub(super) fn first(new: &NewSession, revision: String, now: Moment) -> Self {
-        let info = new.session_info(now.wall);
-        let parts = new.base.as_ref().map_or(0, |base| base.frames.len() as u64);
-        let branches = info.branches.into_iter().map(|info| {
-            let parts = if info.base.is_some() { parts } else { 0 };
-            StoredBranch { start: info.head, parts, info }
+    /// Damage to `session.json`, and what could not be rebuilt.
+    fn damage(&self) -> impl Iterator<Item = Damage> {
+        let index = self.index_damage.as_ref().map(|why| {
+            let detail = format!("{why}, and its next run writes {ORIGINAL} anew");
+            Finding::new(DamageKind::Index, Seq::ZERO, Seq::ZERO, detail).on(&BranchId::main())
         });
-        Self {
-            revision,
-            version: VERSION,
-            created_at: info.created_at,
-            current: info.current,
-            branches: branches.collect(),
-            header: info.header,
-        }
+        let lost = self.lost.iter().map(|name| {
+            let detail = format!("where the records in branches/{name} begin was lost with an earlier {ORIGINAL}");
+            let branch = decoded(name).and_then(|name| BranchId::new(name).ok()).unwrap_or_else(BranchId::main);
+            Finding::new(DamageKind::Index, Seq(1), Seq::MAX, detail).on(&branch)
+        });
+        index.into_iter().chain(lost)
     }
-}
 
-/// The error of a file that a newer version wrote.
-fn newer(bytes: &[u8]) -> Option<Error> {
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u32,
+    /// Whether everything known of it is as `session.json` and the segments say.
+    pub(super) fn is_as_recorded(&self) -> bool {
+        self.index_damage.is_none()
     }
-    let found = object_from_line::<Versioned>(bytes).ok()?.version;
-    let kind = ErrorKind::VersionTooNew { what: "session.json".into(), found, supported: VERSION };
-    let message = format!("session.json has version {found}; this build reads up to {VERSION}");
-    (found > VERSION).then(|| Error::new(kind, message))
 }
 
 /// The error of a session that is not there.

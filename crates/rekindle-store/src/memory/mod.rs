@@ -2,6 +2,7 @@
 //! use; also the plainest reading of the contract.
 
 mod queue;
+mod values;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
 use rekindle_core::queue::{Notice, Queue};
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchId, BranchInfo, Capabilities, Clock, Decided, Error, ErrorKind, Fork, FramePage, Lease,
     LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo, SessionKey,
@@ -23,6 +25,7 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     sessions: Arc<Mutex<HashMap<SessionKey, Session>>>,
     queue: Arc<queue::Jobs>,
+    values: Arc<values::All>,
 }
 
 #[derive(Debug)]
@@ -46,7 +49,7 @@ impl Default for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new(options: StoreOptions) -> Self {
-        Self { clock: options.local_clock(), sessions: Arc::default(), queue: Arc::default() }
+        Self { clock: options.local_clock(), sessions: Arc::default(), queue: Arc::default(), values: Arc::default() }
     }
 
     /// The bytes of all frames, as other stores would write them.
@@ -257,6 +260,10 @@ impl Store for MemoryStore {
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
         Some(self)
     }
 }

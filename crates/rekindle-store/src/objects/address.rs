@@ -14,6 +14,7 @@ use rekindle_core::{Error, ErrorKind, Result};
 
 use super::backend::Objects;
 use super::failure::detail;
+use super::local::LocalTurn;
 use super::remote::Remote;
 use crate::options::StoreOptions;
 use crate::url::shown_url;
@@ -27,8 +28,10 @@ pub(super) fn connect(url: &str, options: &StoreOptions) -> Result<(Arc<dyn Obje
     let during = |error: Error| error.during("open bucket");
     match url.split_once(':') {
         Some(("objects", path)) => {
-            let service = directory(path.strip_prefix("//").unwrap_or(path), options).map_err(during)?;
-            Ok((Arc::new(Remote { service, prefix: String::new(), shown, sorted: false }), true))
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let service = directory(path, options).map_err(during)?;
+            let local = Some(LocalTurn::new(path.into()));
+            Ok((Arc::new(Remote { service, prefix: String::new(), shown, sorted: false, local }), true))
         }
         Some((scheme, rest)) if SCHEMES.contains(&scheme) => {
             let address = Address::parse(rest, options).ok_or_else(|| {
@@ -36,7 +39,7 @@ pub(super) fn connect(url: &str, options: &StoreOptions) -> Result<(Arc<dyn Obje
                 during(Error::invalid(format!("`{shown}` does not name a bucket")).hint(hint))
             })?;
             let service = address.service(scheme).map_err(|error| during(wrong_setting(&shown, &error)))?;
-            Ok((Arc::new(Remote { service, prefix: address.prefix, shown, sorted: true }), false))
+            Ok((Arc::new(Remote { service, prefix: address.prefix, shown, sorted: true, local: None }), false))
         }
         _ => {
             let hint = "write s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or objects:./dir";

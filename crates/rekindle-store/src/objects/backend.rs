@@ -22,8 +22,17 @@ pub enum Write {
 pub enum Put {
     /// The object is there, whole and durable.
     Done,
-    /// Something was there already; nothing was written.
+    /// Something was there already, or something else than expected; nothing was written.
     Exists,
+}
+
+/// Identifies one version of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// Its entity tag.
+    pub entity: Option<String>,
+    /// Its version, where the service goes by versions.
+    pub version: Option<String>,
 }
 
 /// What is known of an object without its content.
@@ -52,6 +61,13 @@ pub trait Objects: fmt::Debug + Send + Sync + 'static {
     /// Writes an object. [`Put::Exists`] may be the answer to one's own write whose first
     /// acknowledgement was lost.
     async fn put(&self, name: &str, bytes: Bytes, write: Write) -> Result<Put>;
+
+    /// Writes over exactly the version of an object that has this tag. [`Put::Exists`] may be the
+    /// answer to one's own write whose first acknowledgement was lost.
+    async fn put_over(&self, name: &str, bytes: Bytes, tag: &Tag) -> Result<Put>;
+
+    /// Reads an object whole, with its tag; nothing if there is no object.
+    async fn get_tagged(&self, name: &str) -> Result<Option<(Bytes, Tag)>>;
 
     /// Reads an object, or as much of `range` as it has; nothing if there is no object.
     async fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>>;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rekindle_core::{Error, ErrorKind, Result};
 
 use super::address;
-use super::backend::{Listed, Objects, Put, Stat, Write};
+use super::backend::{Listed, Objects, Put, Stat, Tag, Write};
 use crate::options::StoreOptions;
 use crate::url::shown_url;
 
@@ -103,6 +103,25 @@ impl Bucket {
         }
         let message = format!("{} did not decide about the object `{name}`", self.shown);
         Err(Error::new(ErrorKind::StoreUnavailable, message))
+    }
+
+    /// Writes an object unless there is one of that name; whether it was written, as far as is known:
+    /// a write whose acknowledgement was lost may find itself there.
+    pub(super) async fn try_put_new(&self, name: &str, bytes: Bytes) -> Result<bool> {
+        check(name)?;
+        Ok(self.objects.put(name, bytes, Write::New).await? == Put::Done)
+    }
+
+    /// Writes over exactly one version of an object; whether it was written, as far as is known.
+    pub(super) async fn put_over(&self, name: &str, bytes: Bytes, tag: &Tag) -> Result<bool> {
+        check(name)?;
+        Ok(self.objects.put_over(name, bytes, tag).await? == Put::Done)
+    }
+
+    /// Reads an object and what tells this version of it from others; nothing if there is none.
+    pub(super) async fn get_tagged(&self, name: &str) -> Result<Option<(Bytes, Tag)>> {
+        check(name)?;
+        self.objects.get_tagged(name).await
     }
 
     /// Reads an object; nothing if there is none.

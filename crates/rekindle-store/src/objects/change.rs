@@ -27,6 +27,11 @@ impl Entry {
         Self { first: frame.first, last: frame.last, marks: frame.marks, hash: frame.hash, offset, len }
     }
 
+    /// Returns whether the entry agrees with the frame itself.
+    pub(super) fn fits(&self, frame: &Frame) -> bool {
+        (self.first, self.last, self.marks, self.hash) == (frame.first, frame.last, frame.marks, frame.hash)
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
     }

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::codec::{Frame, FrameError};
+use rekindle_core::high_water::HighWater;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Error, Fork, FramePage, Lease,
-    LeaseAction, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq, SessionInfo,
-    SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt, file_name,
+    Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, Error, Fork, FramePage,
+    Lease, LeaseAction, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq,
+    SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt, file_name,
 };
 use tokio::sync::OnceCell;
 
@@ -145,7 +147,7 @@ impl<S: Store> LargeValues<S> {
         let name = elsewhere.place.rsplit_once(' ').map_or(elsewhere.place, |(_, name)| name);
         let lost = |kind, detail: String| {
             let (branch, first, last) = (read.branch.clone(), frame.first, frame.last);
-            Ok(Slot::Damaged(Damage { kind, branch, first, last, detail }))
+            Ok(Slot::Damaged(Damage::new(kind, branch, first, last, detail)))
         };
         // A reference that was tampered with must not reach into another session.
         if !name.starts_with(&format!("{}/", sessions_folder(&read.session))) {
@@ -347,7 +349,19 @@ impl<S: Store> Store for LargeValues<S> {
         }
     }
 
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.store.check().await
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        self.store.values()
+    }
+
+    fn high_water(&self) -> Option<&dyn HighWater> {
+        self.store.high_water()
     }
 }

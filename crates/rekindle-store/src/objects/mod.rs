@@ -15,15 +15,17 @@ mod large_values;
 mod layout;
 mod list;
 mod load;
+mod local;
 mod operations;
 mod read;
 mod remote;
 mod segment;
 mod state;
 mod store;
+mod values;
 
 pub(crate) use address::SCHEMES;
-pub use backend::{Listed, Objects, Put, Stat, Write};
+pub use backend::{Listed, Objects, Put, Stat, Tag, Write};
 pub use bucket::Bucket;
 pub use large_values::LargeValues;
 pub(crate) use large_values::{LARGE_VALUES, open_with_large_values};

@@ -20,6 +20,7 @@ const NEAR: u64 = 128 << 10;
 /// No request reads more than this, unless one frame is larger.
 const LARGEST_READ: u64 = 4 << 20;
 const READS_AT_ONCE: usize = 8;
+const MISFIT: &str = "the index does not fit the frame";
 
 /// A frame of a page: at hand, somewhere, or lost.
 enum Wanted {
@@ -99,6 +100,7 @@ impl Inner {
         match piece {
             Piece::Logged { number, start, entry, frame } => {
                 let wanted = match frame {
+                    Some(frame) if !entry.fits(frame) => Wanted::Lost(damage(read, entry, DamageKind::Index, MISFIT)),
                     Some(frame) => Wanted::Here(frame.clone()),
                     None => Wanted::At { object: folder.log(*number), start: *start, entry: *entry },
                 };
@@ -182,9 +184,12 @@ impl Inner {
             };
             // Copied: a slice would keep its neighbours in memory.
             match Frame::from_bytes(Bytes::copy_from_slice(found)) {
-                Ok(frame) if frame.hash == entry.hash => Slot::Whole(frame),
+                Ok(frame) if frame.hash == entry.hash => match entry.fits(&frame) {
+                    true => Slot::Whole(frame),
+                    false => Slot::Damaged(damage(read, entry, DamageKind::Index, MISFIT)),
+                },
                 Ok(_) => Slot::Damaged(damage(read, entry, DamageKind::Chain, "another frame stands there")),
-                Err(error) => Slot::Damaged(damage(read, entry, error.kind, &error.detail)),
+                Err(error) => Slot::Damaged(Damage::of_frame(error, read.branch.clone(), entry.first, entry.last)),
             }
         };
         Ok(Some(entries.iter().map(slot).collect()))
@@ -192,13 +197,13 @@ impl Inner {
 }
 
 fn damage(read: &ReadFrames, entry: &Entry, kind: DamageKind, detail: &str) -> Damage {
-    Damage { kind, branch: read.branch.clone(), first: entry.first, last: entry.last, detail: detail.to_owned() }
+    Damage::new(kind, read.branch.clone(), entry.first, entry.last, detail)
 }
 
 fn lost(read: &ReadFrames, segment: &Segment, kind: DamageKind, detail: &str) -> (u64, Wanted) {
     let first = segment.first.max(segment.cut.next());
     let detail = format!("{detail} ({})", segment.name);
-    (0, Wanted::Lost(Damage { kind, branch: read.branch.clone(), first, last: segment.last, detail }))
+    (0, Wanted::Lost(Damage::new(kind, read.branch.clone(), first, segment.last, detail)))
 }
 
 fn selected(folder: &Folder, segment: &Segment, entries: &[Entry], read: &ReadFrames) -> Vec<(u64, Wanted)> {

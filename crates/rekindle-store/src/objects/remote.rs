@@ -9,11 +9,13 @@ use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{
     Error as ServiceError, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    UpdateVersion,
 };
 use rekindle_core::{Error, Result, Timestamp};
 
-use super::backend::{Listed, Objects, Put, Stat, Write};
+use super::backend::{Listed, Objects, Put, Stat, Tag, Write};
 use super::failure::{no_bucket, service_error};
+use super::local::{LocalTurn, content_tag};
 
 /// A service of object_store, everything in it below one prefix.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Remote {
     pub(super) shown: String,
     /// Whether listings come sorted and can begin behind a name.
     pub(super) sorted: bool,
+    /// Where the objects are, if in a directory of this machine.
+    pub(super) local: Option<LocalTurn>,
 }
 
 impl Remote {
@@ -47,6 +51,10 @@ impl Remote {
 
     fn listed(&self, meta: &ObjectMeta) -> Option<Listed> {
         let name = meta.location.as_ref().strip_prefix(&self.prefix)?.to_owned();
+        // No object is hidden: this is the lock.
+        if name.starts_with('.') {
+            return None;
+        }
         Some(Listed { name, size: meta.size, modified: modified(meta) })
     }
 }
@@ -67,6 +75,29 @@ impl Objects for Remote {
             Err(ServiceError::AlreadyExists { .. }) if write == Write::New => Ok(Put::Exists),
             Err(error) => Err(self.error(name, &error)),
         }
+    }
+
+    async fn put_over(&self, name: &str, bytes: Bytes, tag: &Tag) -> Result<Put> {
+        let path = self.path(name)?;
+        if let Some(local) = &self.local {
+            return local.put_over(self.service.clone(), &self.shown, path, bytes, tag).await;
+        }
+        let version = UpdateVersion { e_tag: tag.entity.clone(), version: tag.version.clone() };
+        let put = self.service.put_opts(&path, bytes.into(), PutOptions::from(PutMode::Update(version))).await;
+        match put {
+            Ok(_) => Ok(Put::Done),
+            Err(ServiceError::Precondition { .. }) => Ok(Put::Exists),
+            Err(error) => Err(self.error(name, &error)),
+        }
+    }
+
+    async fn get_tagged(&self, name: &str) -> Result<Option<(Bytes, Tag)>> {
+        let found = self.service.get_opts(&self.path(name)?, GetOptions::default()).await;
+        let Some(found) = self.found(name, found)? else { return Ok(None) };
+        let tag = Tag { entity: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        let Some(bytes) = self.found(name, found.bytes().await)? else { return Ok(None) };
+        let tag = if self.local.is_some() { content_tag(&bytes) } else { tag };
+        Ok(Some((bytes, tag)))
     }
 
     async fn get(&self, name: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>> {

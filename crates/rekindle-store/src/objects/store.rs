@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Error, Fork, FramePage, IdSource, Lease, LeaseRequest,
     NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -43,7 +44,7 @@ type IndexSlot = Arc<Mutex<Option<Arc<Vec<Entry>>>>>;
 /// small read; see `docs/stores/objects.md` for what everything else costs. Clones share what they
 /// remember.
 #[derive(Clone)]
-pub struct ObjectsStore(Arc<Inner>);
+pub struct ObjectsStore(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) bucket: Bucket,
@@ -207,5 +208,9 @@ impl Store for ObjectsStore {
             self.0.remove(removal).await
         };
         removed.await.map_err(|error| error.during("remove").on(removal.session()))
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(self)
     }
 }

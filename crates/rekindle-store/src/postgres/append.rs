@@ -13,7 +13,7 @@ use rekindle_core::{
 use tokio_postgres::types::Type;
 
 use super::Scope;
-use super::connection::{Value, now};
+use super::connection::{Value, live, now};
 use super::failure::Outcome;
 use super::frames::{self, FrameRows};
 use super::group::Waiting;
@@ -111,10 +111,10 @@ impl Asked<'_> {
     /// The conditions: those of [`Append::decide`] for an append that is new.
     fn fits(&self, now: &str) -> String {
         let Self { expected, expected_hash, fence, .. } = self;
+        let live = live("b.lease_expires", now);
         format!(
             "b.head = {expected} AND b.head_hash = {expected_hash} AND CASE WHEN {fence}::int8 IS NULL
-                 THEN b.lease_expires IS NULL OR b.lease_expires <= {now}
-                 ELSE b.lease_epoch = {fence} AND b.lease_expires > {now} END"
+                 THEN NOT coalesce({live}, false) ELSE b.lease_epoch = {fence} AND {live} END"
         )
     }
 }

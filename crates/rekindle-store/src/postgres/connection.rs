@@ -17,6 +17,12 @@ pub(super) fn now(number: usize) -> String {
     format!("coalesce(${number}::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8)")
 }
 
+/// The condition that a lease which ends at `until` is live at `now`: it is not over, and ends within
+/// [`MAX_LEASE`](rekindle_core::MAX_LEASE).
+pub(super) fn live(until: &str, now: &str) -> String {
+    format!("({until} > {now} AND {until} <= {now} + 86400000000)")
+}
+
 /// A connection in use.
 #[derive(Debug)]
 pub(super) struct Lent {

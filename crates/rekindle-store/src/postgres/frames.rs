@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use rekindle_core::codec::Frame;
 use rekindle_core::{
-    BranchId, Damage, DamageKind, Error, FramePage, Marks, PAGE_BYTES, ReadFrames, Removed, Result, Section, Seq,
-    SessionKey, Slot,
+    BranchId, Error, FramePage, Indexed, Marks, PAGE_BYTES, ReadFrames, Removed, Result, Section, Seq, SessionKey, Slot,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -128,10 +127,12 @@ fn page_sql(schema: &str, read: &ReadFrames) -> String {
              ORDER BY e.last LIMIT 1), 9223372036854775807)"
     );
     let picked = match read.marks == Marks::NONE {
-        true => format!("SELECT first, last, body FROM {schema}.{table} WHERE {range} ORDER BY last {order} LIMIT $7"),
+        true => format!(
+            "SELECT first, last, body, marks FROM {schema}.{table} WHERE {range} ORDER BY last {order} LIMIT $7"
+        ),
         // Marks stand in the index: rows without them are not visited.
         false => format!(
-            "SELECT f.first, f.last, f.body FROM (
+            "SELECT f.first, f.last, f.body, f.marks FROM (
                  SELECT branch, last FROM {schema}.{table} WHERE {range} AND marks & $6 <> 0
                  ORDER BY last {order} LIMIT $7) marked
              JOIN {schema}.{table} f ON f.branch = marked.branch AND f.last = marked.last"
@@ -145,7 +146,7 @@ fn page_sql(schema: &str, read: &ReadFrames) -> String {
              SELECT p.*, count(*) OVER () AS found, coalesce(sum(octet_length(p.body)) OVER (
                  ORDER BY p.last {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
              FROM ({picked}) p)
-         SELECT p.found, p.first, p.last, p.body FROM place LEFT JOIN picked p ON p.before < $8
+         SELECT p.found, p.first, p.last, p.body, p.marks FROM place LEFT JOIN picked p ON p.before < $8
          ORDER BY p.last {order}"
     )
 }
@@ -162,16 +163,9 @@ pub(super) async fn ending_at(
 }
 
 fn slot(row: &Row, branch: &BranchId) -> Outcome<Slot> {
-    let (first, last) = (Seq(unsigned(row, 1)?), Seq(unsigned(row, 2)?));
-    let damaged = |kind, detail| Slot::Damaged(Damage { kind, branch: branch.clone(), first, last, detail });
-    Ok(match Frame::from_bytes(Bytes::copy_from_slice(row.try_get(3)?)) {
-        Ok(frame) if (frame.first, frame.last) == (first, last) => Slot::Whole(frame),
-        Ok(frame) => damaged(
-            DamageKind::Format,
-            format!("holds records {} to {} in the place of {first} to {last}", frame.first, frame.last),
-        ),
-        Err(error) => damaged(error.kind, error.detail.into_owned()),
-    })
+    let (first, last, marks) = (Seq(unsigned(row, 1)?), Seq(unsigned(row, 2)?), row.try_get::<_, i16>(4)?);
+    let index = Indexed { first, last, marks: Some(marks.into()) };
+    Ok(Slot::indexed(branch, index, Bytes::copy_from_slice(row.try_get(3)?)))
 }
 
 async fn absent(scope: &Scope<'_>, read: &ReadFrames) -> Outcome<Error> {

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::Scope;
 use super::change::locked;
-use super::connection::{Value, now};
+use super::connection::{Value, live, now};
 use super::failure::Outcome;
 use super::rows::{hash, missing, parsed, signed, time, unsigned};
 
@@ -83,6 +83,7 @@ async fn acquire(
 
 fn acquire_sql(schema: &str) -> String {
     let now = now(6);
+    let live = live("lease_expires", &now);
     format!(
         "WITH held AS MATERIALIZED (
              SELECT s.id, s.current FROM {schema}.sessions s
@@ -93,8 +94,8 @@ fn acquire_sql(schema: &str) -> String {
              SELECT b.id, b.name, b.lease_owner, b.lease_expires FROM {schema}.branches b
              WHERE b.session = (SELECT id FROM held) ORDER BY b.id FOR UPDATE OF b),
          taken AS MATERIALIZED (
-             SELECT max(lease_expires) FILTER (WHERE lease_owner <> $4 AND ($7 OR name = $3)) AS until, {now} AS now
-             FROM every),
+             SELECT max(lease_expires) FILTER (WHERE lease_owner <> $4 AND ($7 OR name = $3) AND {live}) AS until,
+                 {now} AS now FROM every),
          free AS MATERIALIZED (
              SELECT e.id, t.now FROM every e CROSS JOIN taken t
              WHERE e.name = $3 AND (t.until IS NULL OR t.until <= t.now)),
@@ -110,11 +111,12 @@ fn acquire_sql(schema: &str) -> String {
 /// Renews in one statement, if the lease is live.
 async fn renew(scope: &Scope<'_>, request: &LeaseRequest, epoch: Epoch, ttl: Duration) -> Outcome<Option<Lease>> {
     let (schema, now) = (scope.schema, now(6));
+    let live = live("b.lease_expires", &now);
     let sql = format!(
         "UPDATE {schema}.branches b SET lease_expires = least({now}::numeric + $5, 9223372036854775807)::int8
          FROM {schema}.sessions s
          WHERE s.namespace = $1 AND s.session = $2 AND b.session = s.id AND b.name = $3 AND b.lease_epoch = $4
-             AND b.lease_expires > {now}
+             AND {live}
          RETURNING b.lease_owner, b.lease_epoch, b.lease_expires, b.head, b.head_hash"
     );
     let (epoch, ttl) = (signed(epoch.0), micros(ttl));

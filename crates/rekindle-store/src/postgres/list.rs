@@ -4,7 +4,7 @@ use rekindle_core::{Cursor, SessionInfo, SessionPage, SessionQuery, Timestamp};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Scope;
-use super::connection::{Value, now};
+use super::connection::{Value, live, now};
 use super::failure::Outcome;
 use super::rows::{label, sessions, signed, unsigned, with_branches};
 
@@ -48,8 +48,9 @@ impl Filter {
             let statuses: Vec<_> = query.statuses.iter().map(|status| status.as_str()).collect();
             let statuses = filter.bind(statuses, Type::TEXT_ARRAY);
             // A branch that runs without a live lease was interrupted; nothing is written then.
+            let live = live("b.lease_expires", "c.now");
             filter.and(&format!(
-                "(SELECT CASE WHEN b.status = 'running' AND coalesce(b.lease_expires, 0) <= c.now THEN 'interrupted'
+                "(SELECT CASE WHEN b.status = 'running' AND NOT coalesce({live}, false) THEN 'interrupted'
                      ELSE b.status END FROM {schema}.branches b WHERE b.session = s.id AND b.name = s.current) = ANY({statuses})"
             ));
         }

@@ -21,6 +21,7 @@ mod rows;
 mod schema;
 mod settings;
 mod tls;
+mod values;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
     NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -304,6 +306,7 @@ impl Store for PostgresStore {
     }
 
     async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        request.check()?;
         let context = |error: Error| error.during("lease").on(&request.session);
         self.0.writable().map_err(context)?;
         run!(self, scope => lease::lease(&scope, request)).map_err(context)
@@ -322,6 +325,10 @@ impl Store for PostgresStore {
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
         Some(self)
     }
 }

@@ -147,7 +147,7 @@ fn header_or_damage(key: &SessionKey, bytes: &[u8]) -> (SessionHeader, Option<Da
         Ok(header) => (header, None),
         Err(detail) => {
             let (first, last) = (Seq::ZERO, Seq::ZERO);
-            let damage = Damage { kind: DamageKind::Header, branch: BranchId::main(), first, last, detail };
+            let damage = Damage::new(DamageKind::Header, BranchId::main(), first, last, detail);
             (SessionHeader::new(key.clone()), Some(damage))
         }
     }

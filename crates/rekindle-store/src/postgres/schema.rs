@@ -12,7 +12,7 @@ const OLDEST_SERVER: i32 = 150_000;
 
 /// Each script brings the schema from the version of its index to the next; `{s}` stands for its
 /// name. Scripts that were released never change.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 // Text that people choose freely is kept as bytes: PostgreSQL's text holds no zero byte. Numbers of
 // branches are never used again, so a remembered one means the same branch or none. Frames are
@@ -111,6 +111,17 @@ CREATE TABLE {s}.workers (
 
 // The last record about a wait, which answers compare.
 const VERSION_2: &str = "ALTER TABLE {s}.branches ADD COLUMN last_wait int8 NOT NULL DEFAULT 0;";
+
+// Small values beside the journals. A key may contain any character but control characters.
+const VERSION_3: &str = r#"
+CREATE TABLE {s}.small_values (
+    namespace text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (namespace, kind, key)
+);
+"#;
 
 /// What is known of a store: which it is, and how far its schema is.
 #[derive(Clone, Debug, PartialEq, Eq)]

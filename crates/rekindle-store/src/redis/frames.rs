@@ -5,7 +5,8 @@ use bytes::Bytes;
 use redis::Value;
 use rekindle_core::codec::Frame;
 use rekindle_core::{
-    BranchId, Damage, DamageKind, Error, FramePage, Hash, Marks, PAGE_BYTES, ReadFrames, Result, Section, Seq, Slot,
+    BranchId, Damage, DamageKind, Error, FramePage, Hash, Indexed, Marks, PAGE_BYTES, ReadFrames, Result, Section, Seq,
+    Slot,
 };
 
 use super::value;
@@ -44,14 +45,22 @@ pub(super) fn page(read: &ReadFrames, answer: Value) -> Result<Option<FramePage>
     let mut values = value::list(answer)?.into_iter();
     let Some(more) = values.next() else { return Ok(None) };
     let mut page = FramePage { slots: Vec::new(), more: value::number(more)? != 0 };
-    while let (Some(last), Some(first), Some(bytes)) = (values.next(), values.next(), values.next()) {
+    loop {
+        let (Some(last), Some(first), Some(bytes), Some(marks)) =
+            (values.next(), values.next(), values.next(), values.next())
+        else {
+            break;
+        };
         let (first, last) = (Seq(value::number(first)?), Seq(value::number(last)?));
-        let slot = slot(&read.branch, first, last, value::bytes(bytes)?);
-        let marks = match &slot {
+        let marks = value::text(marks)?;
+        let marks = (!marks.is_empty()).then(|| marks.parse().unwrap_or(-1));
+        let slot = slot(&read.branch, Indexed { first, last, marks }, value::bytes(bytes)?);
+        // Parts of a base have no index of marks: they come all.
+        let own = match &slot {
             Slot::Whole(frame) => frame.marks,
             Slot::Damaged(_) => read.marks,
         };
-        if read.wants(first, last, marks) {
+        if read.wants(first, last, own) {
             page.slots.push(slot);
         }
     }
@@ -68,13 +77,10 @@ pub(super) fn hash_of(last: Seq, entries: Value) -> Result<Option<Hash>> {
     Ok(frame.map(|frame| frame.hash))
 }
 
-fn slot(branch: &BranchId, first: Seq, last: Seq, bytes: Bytes) -> Slot {
-    let damaged = |kind, detail| Slot::Damaged(Damage { kind, branch: branch.clone(), first, last, detail });
-    match Frame::from_bytes(bytes) {
-        Ok(frame) if (frame.first, frame.last) == (first, last) => Slot::Whole(frame),
-        Ok(frame) => {
-            damaged(DamageKind::Format, format!("a frame of records {} to {} stands here", frame.first, frame.last))
-        }
-        Err(error) => damaged(error.kind, error.to_string()),
+fn slot(branch: &BranchId, index: Indexed, bytes: Bytes) -> Slot {
+    if !bytes.is_empty() {
+        return Slot::indexed(branch, index, bytes);
     }
+    let detail = "the index names a frame that is gone";
+    Slot::Damaged(Damage::new(DamageKind::Missing, branch.clone(), index.first, index.last, detail))
 }

@@ -1,6 +1,7 @@
 //! Names of keys. Ids are hashed into them: no id can reach into another session's keys or choose
 //! a slot. All keys of a session share a slot, as do all of a namespace's queue.
 
+use rekindle_core::values::ValueKind;
 use rekindle_core::{BranchId, Hash, Namespace, SessionKey, Timestamp};
 
 /// The keys of one store.
@@ -43,6 +44,12 @@ impl Keys {
     pub(super) fn queue(&self, namespace: &Namespace) -> [String; 7] {
         let tag = format!("{}:{{{}}}", self.prefix, short_hash(namespace.as_str()));
         ["jobs", "ids", "due", "ready", "claimed", "pending", "workers"].map(|name| format!("{tag}:{name}"))
+    }
+
+    /// Values of a kind in a namespace, and their keys in order.
+    pub(super) fn values(&self, namespace: &Namespace, kind: ValueKind) -> [String; 2] {
+        let tag = format!("{}:{{{}}}", self.prefix, short_hash(namespace.as_str()));
+        ["values", "value-keys"].map(|name| format!("{tag}:{name}:{kind}"))
     }
 
     /// The keys of a session.

@@ -18,11 +18,13 @@ mod rows;
 mod scripts;
 mod session;
 mod value;
+mod values;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest, NewSession,
     ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
@@ -116,6 +118,10 @@ impl Store for RedisStore {
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
         Some(self)
     }
 }

@@ -75,5 +75,8 @@ script!(
     QUEUE,
     include_str!("scripts/announce.lua")
 );
+script!(VALUE, "A small value.", GUARD, include_str!("scripts/value.lua"));
+script!(CHANGE_VALUE, "Changes a small value.", GUARD, include_str!("scripts/change_value.lua"));
+script!(LIST_VALUES, "A page of small values.", GUARD, include_str!("scripts/list_values.lua"));
 script!(TIME, "The server's time.", GUARD, "return text(clock())");
 script!(TOUCH, "A write, for its own sake.", GUARD, "return redis.call('INCR', KEYS[1])");

@@ -141,18 +141,19 @@ fn move_head(connection: &Connection, id: i64, append: &Append, now: Moment, ent
     changed.map(|rows| rows > 0)
 }
 
+// A lease ends within `MAX_LEASE`, or counts as expired.
 const FENCED: &str = "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
      lease_expires = coalesce(?5, lease_expires), recent = CAST(recent || ?10 AS BLOB),
      last_wait = coalesce(?11, last_wait),
      lease_boot = CASE WHEN ?5 IS NULL THEN lease_boot ELSE ?14 END,
      lease_until = CASE WHEN ?5 IS NULL THEN lease_until ELSE ?15 END
  WHERE id = ?6 AND head = ?7 AND head_hash = ?8 AND lease_epoch = ?9
-     AND CASE WHEN lease_boot = ?12 THEN lease_until > ?13 ELSE lease_expires > ?3 END";
+     AND CASE WHEN lease_boot = ?12 THEN lease_until - ?13 ELSE lease_expires - ?3 END BETWEEN 1 AND 86400000000";
 
 const UNFENCED: &str = "UPDATE branches SET head = ?1, head_hash = ?2, updated_at = ?3, status = coalesce(?4, status),
      recent = CAST(recent || ?8 AS BLOB), last_wait = coalesce(?9, last_wait)
  WHERE id = ?5 AND head = ?6 AND head_hash = ?7 AND (lease_expires IS NULL
-     OR CASE WHEN lease_boot = ?10 THEN lease_until <= ?11 ELSE lease_expires <= ?3 END)";
+     OR CASE WHEN lease_boot = ?10 THEN lease_until - ?11 ELSE lease_expires - ?3 END NOT BETWEEN 1 AND 86400000000)";
 
 /// A boot time as its columns hold it.
 fn boot_columns(time: Option<BootTime>) -> (Option<i64>, Option<i64>) {

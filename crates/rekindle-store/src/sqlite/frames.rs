@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use rekindle_core::codec::Frame;
-use rekindle_core::{Damage, DamageKind, FramePage, Marks, PAGE_BYTES, ReadFrames, Removed, Section, Seq, Slot};
+use rekindle_core::{
+    Damage, DamageKind, FramePage, Indexed, Marks, PAGE_BYTES, ReadFrames, Removed, Section, Seq, Slot,
+};
 use rusqlite::{CachedStatement, Connection, Row, params};
 
 use super::entry::{Entry, encode};
@@ -73,8 +75,8 @@ pub(super) fn base_entries(connection: &Connection, branch: i64, read: &ReadFram
     Ok(index::pick(read, all))
 }
 
-const HISTORY: &str = "SELECT id, branch, first, last, body FROM frames WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
-const BASE: &str = "SELECT id, branch, first, last, body FROM bases WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
+const HISTORY: &str = "SELECT id, branch, first, last, body, marks FROM frames WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
+const BASE: &str = "SELECT id, branch, first, last, body, marks FROM bases WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
 
 /// The page of `read` that `entries` make; nothing if a row is not the one its entry names.
 pub(super) fn page(
@@ -143,22 +145,23 @@ impl Page<'_> {
             return Ok(());
         };
         self.bytes += body.len();
-        let (first, last) = (entry.first, entry.last);
-        match Frame::from_bytes(Bytes::copy_from_slice(body)) {
-            Ok(frame) if (frame.first, frame.last) == (first, last) => self.slots.push(Slot::Whole(frame)),
-            Ok(frame) => {
-                let detail =
-                    format!("holds records {} to {} in the place of {first} to {last}", frame.first, frame.last);
-                self.add_damage(entry, DamageKind::Format, detail);
+        let (marks, listed) = (row.get(5)?, i64::from(entry.marks.0));
+        // The column and the entry of the index are both compared: reads are filtered by either.
+        let index = Indexed { first: entry.first, last: entry.last, marks: Some(marks) };
+        let slot = Slot::indexed(&self.read.branch, index, Bytes::copy_from_slice(body));
+        match &slot {
+            Slot::Whole(frame) if i64::from(frame.marks.0) != listed => {
+                let detail = format!("the index does not fit the frame, whose marks are {}", frame.marks.0);
+                self.add_damage(entry, DamageKind::Index, detail);
             }
-            Err(error) => self.add_damage(entry, error.kind, error.detail.into_owned()),
+            _ => self.slots.push(slot),
         }
         Ok(())
     }
 
     fn add_damage(&mut self, entry: &Entry, kind: DamageKind, detail: String) {
         let (branch, first, last) = (self.read.branch.clone(), entry.first, entry.last);
-        self.slots.push(Slot::Damaged(Damage { kind, branch, first, last, detail }));
+        self.slots.push(Slot::Damaged(Damage::new(kind, branch, first, last, detail)));
     }
 }
 

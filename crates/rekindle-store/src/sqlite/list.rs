@@ -38,7 +38,8 @@ struct Filter {
 
 // A branch that runs without a live lease was interrupted; nothing is written when that happens.
 const STATUS: &str = "(SELECT CASE WHEN b.status = 'running' AND NOT coalesce(
-        CASE WHEN b.lease_boot = ? THEN b.lease_until > ? ELSE b.lease_expires > ? END, 0) THEN 'interrupted' ELSE b.status END FROM branches b WHERE b.id = s.current_branch)
+        CASE WHEN b.lease_boot = ? THEN b.lease_until - ? ELSE b.lease_expires - ? END BETWEEN 1 AND 86400000000, 0)
+        THEN 'interrupted' ELSE b.status END FROM branches b WHERE b.id = s.current_branch)
     IN (SELECT value FROM json_each(?))";
 const UPDATED: &str =
     "max(s.created_at, coalesce((SELECT max(b.updated_at) FROM branches b WHERE b.session = s.id), 0))";

@@ -7,6 +7,7 @@
 mod append;
 mod at_hand;
 mod change;
+mod check;
 mod entry;
 mod failure;
 mod frames;
@@ -22,6 +23,8 @@ mod rows;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod values;
+mod watch;
 mod worker;
 mod writer;
 
@@ -32,10 +35,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rekindle_core::codec::Frame;
 use rekindle_core::queue::Queue;
+use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery,
-    Store,
+    Append, Appended, Base, BranchInfo, Capabilities, Clock, Defect, Error, ErrorKind, Fork, FramePage, Lease,
+    LeaseRequest, Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage,
+    SessionQuery, Store,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -101,7 +105,7 @@ impl SqliteStore {
         let context = |error: Error| context(error, operation, session.as_ref());
         let Some(writer) = &self.0.writer else {
             let message = format!("the store was opened read-only: {}", path.display());
-            return Err(context(Error::new(ErrorKind::Unsupported, message).hint("open the store for writing")));
+            return Err(context(Error::new(ErrorKind::Unsupported, message).hint(schema::MAKE_WRITABLE)));
         };
         let answer = call.answer();
         writer.send(Box::new(call), path).await.map_err(context)?;
@@ -265,7 +269,15 @@ impl Store for SqliteStore {
         self.write(call.freeing_space()).await
     }
 
+    async fn check(&self) -> Result<Vec<Defect>> {
+        self.read_with("check", None, |snapshot, _| check::defects(snapshot)).await
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
         Some(self)
     }
 }

@@ -1,5 +1,6 @@
 //! How a database file is opened: checks before anything is touched, settings, migrations.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const APPLICATION_ID: i64 = 0x524B_4A4C;
 
 /// Each script brings the schema from the version of its index to the next. Scripts that were
 /// released never change.
-const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 // Rows of `frames` are in the order of their commits and have no index, so a commit touches the
 // end of the table and the rows of its branches, wherever their older frames stand. Ids of
@@ -124,6 +125,20 @@ ALTER TABLE branches ADD COLUMN lease_until INTEGER;
 ALTER TABLE branches ADD COLUMN last_wait INTEGER NOT NULL DEFAULT 0;
 ";
 
+// Small values beside the journals.
+const VERSION_4: &str = "
+CREATE TABLE small_values (
+    namespace TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (namespace, kind, key)
+) STRICT, WITHOUT ROWID;
+";
+/// The way out for those who want to write to what may only be read.
+pub(super) const MAKE_WRITABLE: &str = "make the file and its directory writable, or copy the store to a place that is \
+     with `rekindle copy --to`";
+
 /// What every database begins with.
 const HEADER_BYTES: u64 = 100;
 const PAGE_SIZE: i64 = 8192;
@@ -134,6 +149,8 @@ const LOG_BYTES: i64 = 32 << 20;
 /// Negative means KiB.
 const CACHE_SIZE: i64 = -16_000;
 const STATEMENTS: usize = 64;
+
+const READING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
 /// How long to wait for a lock that another process holds.
 #[derive(Clone, Copy, Debug)]
@@ -157,13 +174,15 @@ pub(super) fn locate(path: &Path, options: &StoreOptions) -> Result<PathBuf> {
         return Err(Error::invalid(format!("`{}` is a directory", path.display()))
             .hint(format!("name a file, e.g. `{}`", example.display())));
     }
-    if let Ok(file) = path.metadata() {
+    match path.metadata() {
         // SQLite takes a file of one byte for an empty one and would write over it.
-        return match file.len() {
-            1..HEADER_BYTES => Err(Error::corrupt(format!("the file is not a database: {}", path.display()))
-                .hint("name another file, or restore this one from a copy; it was not changed")),
-            _ => Ok(path),
-        };
+        Ok(file) if (1..HEADER_BYTES).contains(&file.len()) => {
+            return Err(Error::corrupt(format!("the file is not a database: {}", path.display()))
+                .hint("name another file, or restore this one from a copy; it was not changed"));
+        }
+        Ok(_) => return Ok(path),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+        Err(error) => return Err(unreadable(&path, error)),
     }
     if options.read_only || !options.create {
         return Err(Error::not_found(format!("there is no database `{}`", path.display()))
@@ -176,17 +195,25 @@ pub(super) fn locate(path: &Path, options: &StoreOptions) -> Result<PathBuf> {
     }
 }
 
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::StoreUnavailable, format!("the database may not be read: {}", path.display()))
+        .because(error)
+        .hint("check who may read the file and enter its directory")
+}
+
 /// Opens the connection that writes; the schema is there and current afterwards.
 pub(super) fn open_writer(path: &Path, options: &StoreOptions, settings: Settings) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, options.create);
     let failed = |error| database_error(path, error);
     let connection = connect(path, flags, settings).map_err(failed)?;
-    let version = patient_inspection(&connection, path, settings)?;
+    let version = match patient_inspection(&connection, path, settings) {
+        // The file is there and can be read, so it is the files beside it that cannot be made.
+        Err(error) if log_is_refused(&error) && path.exists() => return Err(unwritable(path).because(error)),
+        other => other?,
+    };
     if connection.is_readonly(MAIN_DB).map_err(failed)? {
-        let message = format!("the database may not be written: {}", path.display());
-        return Err(Error::new(ErrorKind::PersistFailed, message)
-            .hint("make the file and its directory writable, or open the store read-only"));
+        return Err(unwritable(path));
     }
     if version == 0 {
         prepare_empty(&connection).map_err(failed)?;
@@ -199,25 +226,36 @@ pub(super) fn open_writer(path: &Path, options: &StoreOptions, settings: Setting
     Ok(connection)
 }
 
+fn unwritable(path: &Path) -> Error {
+    let message = format!("the database may not be written: {}", path.display());
+    Error::new(ErrorKind::PersistFailed, message).hint(MAKE_WRITABLE)
+}
+
 /// Opens a connection that only reads a database that [`open_writer`] prepared.
 pub(super) fn open_reader(path: &Path, settings: Settings) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = connect(path, flags, settings).map_err(|error| database_error(path, error))?;
-    connection.pragma_update(None, "cache_size", CACHE_SIZE).map_err(|error| database_error(path, error))?;
-    Ok(connection)
+    let connection = connect(path, READING, settings).map_err(|error| database_error(path, error))?;
+    with_cache(connection, path)
 }
 
 /// Opens a connection of a store that never writes, and checks that it can be read.
 pub(super) fn open_read_only(path: &Path, settings: Settings) -> Result<Connection> {
-    match open_reader(path, settings).and_then(|found| checked(found, path, settings)) {
-        Err(error) if log_is_refused(&error) && is_sealed_off(path) => {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-            let unchanging = connect(Path::new(&immutable_uri(path)), flags, settings)
-                .map_err(|error| database_error(path, error))?;
-            checked(unchanging, path, settings)
+    let failed = |error| database_error(path, error);
+    let connection = connect(path, READING, settings).map_err(failed)?;
+    match with_cache(connection, path).and_then(|found| checked(found, path, settings)) {
+        Err(error) if log_is_refused(&error) && log_bytes(path) > 0 => Err(log_in_the_way(path).because(error)),
+        // Without a log, and in a place where none can be made, a database does not change.
+        Err(error) if log_is_refused(&error) => {
+            let uri = immutable_uri(path);
+            let flags = READING | OpenFlags::SQLITE_OPEN_URI;
+            checked(connect(Path::new(&uri), flags, settings).map_err(failed)?, path, settings)
         }
         other => other,
     }
+}
+
+fn with_cache(connection: Connection, path: &Path) -> Result<Connection> {
+    connection.pragma_update(None, "cache_size", CACHE_SIZE).map_err(|error| database_error(path, error))?;
+    Ok(connection)
 }
 
 /// Repeats what fails because somebody else holds a lock. SQLite waits by itself in most places,
@@ -255,11 +293,19 @@ fn log_is_refused(error: &Error) -> bool {
     matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Without a log beside it and in a place where none can be made, a database cannot change.
-fn is_sealed_off(path: &Path) -> bool {
+/// The size of the log beside the database.
+fn log_bytes(path: &Path) -> u64 {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    !Path::new(&log).exists()
+    std::fs::metadata(log).map_or(0, |log| log.len())
+}
+
+/// The error of a log that holds commits and cannot be read where it is.
+fn log_in_the_way(path: &Path) -> Error {
+    let shown = path.display();
+    let message = format!("{shown} has a log, {shown}-wal, that can only be read where files can be made beside it");
+    Error::new(ErrorKind::StoreUnavailable, message)
+        .hint(format!("copy {shown} and {shown}-wal together to a place that can be written, and open the copy"))
 }
 
 fn immutable_uri(path: &Path) -> String {
@@ -279,7 +325,9 @@ fn checked(connection: Connection, path: &Path, settings: Settings) -> Result<Co
         version if version < newest_version() => {
             let message =
                 format!("the schema of {} is of version {version} and must be brought up to date", path.display());
-            Err(Error::new(ErrorKind::Unsupported, message).hint("open the store once for writing"))
+            let hint =
+                "open the store once for writing; if it is on a read-only disk, copy the file to another place first";
+            Err(Error::new(ErrorKind::Unsupported, message).hint(hint))
         }
         _ => Ok(connection),
     }

@@ -212,3 +212,33 @@ fn an_append_touches_no_index_of_frames_and_chunks_are_found_by_key() {
         assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:?}");
     }
 }
+
+#[tokio::test]
+async fn an_entry_of_the_index_that_does_not_fit_its_frame_is_damage() {
+    use rekindle_core::codec::{Codec, Place, Stamp};
+    use rekindle_core::record::RegisterSet;
+    use rekindle_core::{BranchId, DamageKind, Json, Marks, RegisterKey, Slot, Timestamp};
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rekindle.db");
+    let store = SqliteStore::open(&path, StoreOptions::new()).unwrap();
+    let info = store.create(&new_session("a")).await.unwrap();
+    let head = info.branch(&BranchId::main()).unwrap().head;
+    let (session, branch) = (key("a"), BranchId::main());
+    let record = RegisterSet::new(RegisterKey::new("k").unwrap(), Json::from("v")).into();
+    let stamp = Stamp { after: head, at: Timestamp(7), nonce: [1; 16] };
+    let frame = Codec::new().encode(Place { session: &session, branch: &branch }, stamp, &[record]).unwrap();
+    store.append(&Append::new(session.clone(), branch.clone(), head, vec![frame])).await.unwrap();
+    let raw = Connection::open(&path).unwrap();
+    let recent = "SELECT recent FROM branches WHERE name = 'main'";
+    let entries: Vec<u8> = raw.query_row(recent, [], |row| row.get(0)).unwrap();
+    let mut entries = entry::decode(&entries).unwrap();
+    entries[0].marks = Marks::WAIT;
+    raw.execute("UPDATE branches SET recent = ?1 WHERE name = 'main'", [entry::encode(entries)]).unwrap();
+    for read in
+        [ReadFrames::all(session.clone(), branch.clone()), ReadFrames::all(session, branch).with_marks(Marks::WAIT)]
+    {
+        let page = store.read(&read).await.unwrap();
+        assert!(matches!(&page.slots[..], [Slot::Damaged(damage)] if damage.kind == DamageKind::Index), "{page:?}");
+    }
+}

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::append::BranchCache;
 use super::failure::{Failure, Outcome, database_error, is_busy};
 use super::schema::{Settings, patiently};
+use super::watch::Watch;
 
 /// The most work one transaction takes in.
 const GROUP_JOBS: usize = 512;
@@ -182,13 +183,15 @@ type Arriving<'a> = &'a mut dyn FnMut() -> Option<Box<dyn Job>>;
 pub(super) struct Writer {
     scope: Scope,
     settings: Settings,
+    watch: Watch,
 }
 
 impl Writer {
     /// A writer over a connection that was opened for it.
     pub(super) fn new(connection: Connection, path: PathBuf, clock: Arc<dyn Clock>, settings: Settings) -> Self {
+        let watch = Watch::new(&path);
         let scope = Scope { connection, clock, path, branches: BranchCache::default(), next_frame: None };
-        Self { scope, settings }
+        Self { scope, settings, watch }
     }
 
     /// Works until all senders are gone and everything they sent is done.
@@ -214,13 +217,18 @@ impl Writer {
     /// another's sake.
     pub(super) fn commit(&mut self, mut group: Vec<Box<dyn Job>>, arriving: Arriving<'_>) -> Vec<Box<dyn Job>> {
         let Err(error) = self.attempt(&mut group, arriving) else {
+            if let Err(error) = self.watch.check() {
+                group.into_iter().for_each(|job| job.fail(error.duplicate()));
+                return Vec::new();
+            }
             let (removals, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|job| job.freed_space());
             others.into_iter().for_each(Job::finish);
             return removals;
         };
         // A lock that was not to be had for the group is not to be had for its parts.
         if group.len() == 1 || is_busy(&error) {
-            let error = database_error(&self.scope.path, error);
+            // That the files are gone says more than what SQLite makes of it, and does not pass.
+            let error = self.watch.check().err().unwrap_or_else(|| database_error(&self.scope.path, error));
             group.into_iter().for_each(|job| job.fail(error.duplicate()));
             return Vec::new();
         }

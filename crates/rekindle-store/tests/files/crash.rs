@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use rekindle_core::{DamageKind, Error, ErrorKind, Removal};
+use bytes::Bytes;
+use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValueKind, ValueQuery};
+use rekindle_core::{DamageKind, Error, ErrorKind, Namespace, Removal};
 use rekindle_store::FileStore;
 
 use crate::script::{Script, Step, User};
@@ -140,6 +142,96 @@ async fn survives(script: &Script, disk: &SimulatedDisk, user: &mut User, failed
     *user = other;
 }
 
+/// Changes of one value, each of which expects the one before; and what is there after each.
+fn changes() -> (Vec<Change>, Vec<Option<Bytes>>) {
+    let key = ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "k".repeat(600)).unwrap();
+    let large: Bytes = vec![0xfe; 5_000].into();
+    let values = [Some("1".into()), Some(large), Some("2".into()), None, Some("3".into()), None];
+    let seen: Vec<Option<Bytes>> = [None].into_iter().chain(values).collect();
+    let change = |pair: &[Option<Bytes>]| Change {
+        key: key.clone(),
+        expected: Expected::Is(pair[0].clone()),
+        value: pair[1].clone(),
+    };
+    (seen.windows(2).map(change).collect(), seen)
+}
+
+/// Makes changes; the first that fails, with its error.
+async fn run_changes(user: &User, changes: &[Change]) -> Option<(usize, Error)> {
+    let values = user.store.values().unwrap();
+    for (index, change) in changes.iter().enumerate() {
+        match values.change(change).await {
+            Ok(changed) => assert_eq!(changed, Changed::Done, "change {index}"),
+            Err(error) => return Some((index, error)),
+        }
+    }
+    None
+}
+
+/// Finds the old value or the new one, repeats the change that failed, and finds the new one after a power cut.
+async fn value_is_whole(script: &Script, disk: &SimulatedDisk, user: &User, failed: usize, context: &str) {
+    let (changes, seen) = changes();
+    let values = user.store.values().unwrap();
+    let key = &changes[failed].key;
+    let found = values.get(key).await.unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    assert!(found == seen[failed] || found == seen[failed + 1], "{context}, change {failed}: {found:?}");
+    assert_eq!(values.change(&changes[failed]).await.unwrap(), Changed::Done, "{context}, change {failed}");
+    let survivor = open(script, &disk.after_power_cut(Image::Synced)).unwrap();
+    assert_eq!(survivor.store.values().unwrap().get(key).await.unwrap(), seen[failed + 1], "{context}");
+    assert!(run_changes(user, &changes[failed + 1..]).await.is_none(), "{context}");
+    assert_eq!(values.get(key).await.unwrap(), None, "{context}");
+    let listed = values.list(&ValueQuery::new(Namespace::default(), ValueKind::DATA_KEY)).await.unwrap();
+    assert!(listed.values.is_empty(), "{context}: {listed:?}");
+}
+
+#[tokio::test]
+async fn a_value_is_old_or_new_wherever_power_fails() {
+    let script = Script::everything().await;
+    let (changes, _) = changes();
+    let disk = SimulatedDisk::new();
+    let user = open(&script, &disk).unwrap();
+    assert!(run_changes(&user, &changes).await.is_none());
+    let operations = disk.operations();
+    assert!(operations > 30, "{operations}");
+    for at in 1..=operations {
+        let disk = SimulatedDisk::new();
+        disk.set_fault(Fault::PowerCut(at));
+        let failed = match open(&script, &disk) {
+            Err(_) => 0,
+            Ok(user) => run_changes(&user, &changes).await.map_or(changes.len() - 1, |(failed, _)| failed),
+        };
+        for image in IMAGES {
+            let context = format!("power cut at operation {at}, {image:?}");
+            let found = disk.after_power_cut(image);
+            let user = open(&script, &found).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+            value_is_whole(&script, &found, &user, failed, &context).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_old_or_new_wherever_the_disk_fails() {
+    let script = Script::everything().await;
+    let (changes, _) = changes();
+    let disk = SimulatedDisk::new();
+    assert!(run_changes(&open(&script, &disk).unwrap(), &changes).await.is_none());
+    let mut noticed = 0;
+    for at in 1..=disk.operations() {
+        for fault in [Fault::Once(at, io::ErrorKind::StorageFull), Fault::From(at, io::ErrorKind::Other)] {
+            let context = format!("{fault:?}");
+            let disk = SimulatedDisk::new();
+            disk.set_fault(fault);
+            let Ok(user) = open(&script, &disk) else { continue };
+            let Some((failed, error)) = run_changes(&user, &changes).await else { continue };
+            assert_eq!(*error.kind(), ErrorKind::PersistFailed, "{context}, change {failed}: {error:?}");
+            disk.set_fault(Fault::None);
+            value_is_whole(&script, &disk, &user, failed, &context).await;
+            noticed += 1;
+        }
+    }
+    assert!(noticed > 30, "{noticed}");
+}
+
 #[tokio::test]
 async fn a_branch_is_not_made_of_what_is_left_of_another() {
     let script = Script::everything().await;
@@ -187,7 +279,7 @@ async fn a_commit_is_one_write_and_one_sync() {
 }
 
 #[tokio::test]
-async fn a_fork_only_replaces_one_file() {
+async fn a_fork_syncs_only_one_file() {
     let script = Script::everything().await;
     let disk = SimulatedDisk::new();
     let mut user = open(&script, &disk).unwrap();
@@ -196,10 +288,10 @@ async fn a_fork_only_replaces_one_file() {
         let (before, operations) = (disk.counts(), disk.operations());
         user.take(step).await.unwrap();
         if matches!(step, Step::Fork(_)) {
-            // The marker and the content are written, and only the content is synced; besides, the new file is made,
-            // emptied and renamed, and its directory synced.
+            // The marker, the content and its copy are written, and only the content is synced; besides, both new
+            // files are made, emptied and renamed, and their directory synced once.
             let after = disk.counts();
-            assert_eq!((after.0 - before.0, after.1 - before.1, disk.operations() - operations), (2, 1, 7));
+            assert_eq!((after.0 - before.0, after.1 - before.1, disk.operations() - operations), (3, 1, 11));
             counted += 1;
         }
     }

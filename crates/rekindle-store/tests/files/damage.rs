@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rekindle_core::values::{Change, Changed, ValueKey, ValueKind, ValueQuery};
 use rekindle_core::{
-    Append, BranchId, DamageKind, ErrorKind, Head, LeaseAction, LeaseRequest, NewSession, OwnerId, ReadFrames, Seq,
-    SessionInfo, Slot, Store, StoreExt,
+    Append, BranchId, DamageKind, ErrorKind, Head, LeaseAction, LeaseRequest, Namespace, NewSession, OwnerId,
+    ReadFrames, Seq, SessionInfo, Slot, Store, StoreExt,
 };
 use rekindle_store::files::disk::Disk as _;
 use rekindle_store::{FileStore, StoreOptions};
@@ -18,12 +19,12 @@ use crate::simulated_disk::SimulatedDisk;
 const COUNT: u64 = 6;
 
 /// A session of six records in a store on the real disk.
-struct Victim {
+pub struct Victim {
     directory: TempDir,
 }
 
 impl Victim {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let victim = Self { directory: tempfile::tempdir().unwrap() };
         let store = victim.store();
         let mut head = genesis(&store.create(&NewSession::new(header("s"))).await.unwrap());
@@ -33,28 +34,28 @@ impl Victim {
         victim
     }
 
-    fn store(&self) -> FileStore {
+    pub fn store(&self) -> FileStore {
         FileStore::open(self.directory.path(), StoreOptions::new()).unwrap()
     }
 
-    fn session(&self) -> PathBuf {
+    pub fn session(&self) -> PathBuf {
         self.directory.path().join("sessions/default/s")
     }
 
-    fn segment(&self) -> PathBuf {
+    pub fn segment(&self) -> PathBuf {
         self.session().join("branches/main/00000000000000000001.jsonl")
     }
 
-    fn lines(&self) -> Vec<Vec<u8>> {
+    pub fn lines(&self) -> Vec<Vec<u8>> {
         fs::read(self.segment()).unwrap().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    fn write(&self, lines: &[Vec<u8>]) {
+    pub fn write(&self, lines: &[Vec<u8>]) {
         fs::write(self.segment(), lines.concat()).unwrap();
     }
 
     /// What can be read, one way and the other, and what the session says.
-    async fn look(&self) -> (Vec<Slot>, SessionInfo) {
+    pub async fn look(&self) -> (Vec<Slot>, SessionInfo) {
         let store = self.store();
         let read = ReadFrames::all(key("s"), BranchId::main());
         let slots = store.read_all(&read).await.unwrap();
@@ -66,29 +67,29 @@ impl Victim {
     }
 
     /// Appends behind whatever the head is now.
-    async fn go_on(&self) -> rekindle_core::Result<Head> {
+    pub async fn go_on(&self) -> rekindle_core::Result<Head> {
         let store = self.store();
         let info = store.open(&key("s")).await.unwrap();
         append(&store, genesis(&info), "later").await
     }
 }
 
-fn genesis(info: &SessionInfo) -> Head {
+pub fn genesis(info: &SessionInfo) -> Head {
     info.branch(&BranchId::main()).unwrap().head
 }
 
-async fn append(store: &FileStore, head: Head, text: &str) -> rekindle_core::Result<Head> {
+pub async fn append(store: &FileStore, head: Head, text: &str) -> rekindle_core::Result<Head> {
     let frame = frame(&key("s"), &BranchId::main(), head, text);
     let next = head_of(&frame);
     store.append(&Append::new(key("s"), BranchId::main(), head, vec![frame])).await?;
     Ok(next)
 }
 
-fn whole(slots: &[Slot]) -> Vec<u64> {
+pub fn whole(slots: &[Slot]) -> Vec<u64> {
     slots.iter().filter(|slot| matches!(slot, Slot::Whole(_))).map(|slot| slot.span().0.0).collect()
 }
 
-fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
+pub fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
     let damaged = slots.iter().filter_map(|slot| match slot {
         Slot::Damaged(damage) => Some((damage.kind, damage.first.0, damage.last.0)),
         Slot::Whole(_) => None,
@@ -96,7 +97,7 @@ fn damaged(slots: &[Slot]) -> Vec<(DamageKind, u64, u64)> {
     damaged.collect()
 }
 
-fn kinds(info: &SessionInfo) -> Vec<DamageKind> {
+pub fn kinds(info: &SessionInfo) -> Vec<DamageKind> {
     info.damage.iter().map(|damage| damage.kind).collect()
 }
 
@@ -130,13 +131,45 @@ async fn a_flipped_bit_in_the_last_record_is_never_cut_off() {
         victim.write(&altered);
         let (slots, info) = victim.look().await;
         assert_eq!(whole(&slots), [1, 2, 3, 4, 5], "byte {index}");
-        assert_eq!((damaged(&slots)[0].1, damaged(&slots)[0].2), (6, 6), "byte {index}");
+        // The number of its last record may be what was altered.
+        let (_, first, last) = damaged(&slots)[0];
+        assert!(first == 6 && (6..=7).contains(&last), "byte {index}: {first} to {last}");
         assert!(!info.damage.is_empty());
         let error = victim.go_on().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "byte {index}: {error:?}");
         assert_eq!((error.session(), error.position().unwrap().seq), (Some(&key("s")), Seq(6)));
         assert_eq!(victim.lines(), altered, "nothing may be cut");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_last_frame_names_all_its_records() {
+    let victim = Victim::new().await;
+    let store = victim.store();
+    let head = genesis(&store.open(&key("s")).await.unwrap());
+    let record = rekindle_core::record::LogAppend::new(rekindle_core::LogName::new("l").unwrap(), Vec::new());
+    let place = rekindle_core::codec::Place { session: &key("s"), branch: &BranchId::main() };
+    let stamp = rekindle_core::codec::Stamp { after: head, at: rekindle_core::Timestamp(1), nonce: [1; 16] };
+    let frame = rekindle_core::codec::Codec::new().encode(place, stamp, &vec![record.into(); 3]).unwrap();
+    store.append(&Append::new(key("s"), BranchId::main(), head, vec![frame])).await.unwrap();
+    let mut lines = victim.lines();
+    let middle = lines[6].len() / 2;
+    lines[6][middle] ^= 1;
+    victim.write(&lines);
+    let (slots, info) = victim.look().await;
+    assert_eq!(damaged(&slots), [(DamageKind::Checksum, 7, 9)]);
+    let found: Vec<_> = info.damage.iter().map(|damage| (damage.first, damage.last)).collect();
+    assert_eq!((genesis(&info).seq, found), (Seq(6), vec![(Seq(7), Seq(9))]));
+    assert_eq!(*victim.go_on().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    // What became of the branch can be decided by going on beside it.
+    let from = rekindle_core::Position::new(BranchId::main(), Seq(6));
+    let branch = BranchId::new("aside").unwrap();
+    let fork =
+        rekindle_core::Fork { session: key("s"), branch: branch.clone(), from, hash: genesis(&info).hash, base: None };
+    let start = victim.store().fork(&fork).await.unwrap().head;
+    let frame = crate::script::frame(&key("s"), &branch, start, "aside");
+    victim.store().append(&Append::new(key("s"), branch, start, vec![frame])).await.unwrap();
+    assert_eq!(victim.lines(), lines, "nothing is cut");
 }
 
 #[tokio::test]
@@ -299,11 +332,13 @@ async fn a_damaged_session_harms_no_other() {
         let victim = Victim::new().await;
         victim.store().create(&NewSession::new(header("other"))).await.unwrap();
         fs::write(victim.session().join("session.json"), content).unwrap();
+        fs::write(victim.session().join("session-copy.json"), content).unwrap();
         let store = victim.store();
         let error = store.open(&key("s")).await.unwrap_err();
         assert_eq!((error.kind(), error.session()), (&ErrorKind::Corrupt, Some(&key("s"))));
         let listed = store.list_all(&rekindle_core::SessionQuery::new(Default::default())).await.unwrap();
-        assert_eq!(listed.iter().map(|info| info.header.key.clone()).collect::<Vec<_>>(), [key("other")]);
+        let listed: Vec<_> = listed.iter().map(|info| (info.header.key.clone(), kinds(info))).collect();
+        assert_eq!(listed, [(key("other"), vec![]), (key("s"), vec![DamageKind::Index])]);
         assert_eq!(*store.create(&NewSession::new(header("s"))).await.unwrap_err().kind(), ErrorKind::Corrupt);
         store.remove(&rekindle_core::Removal::Session { session: key("s") }).await.unwrap();
         store.create(&NewSession::new(header("s"))).await.unwrap();
@@ -313,7 +348,9 @@ async fn a_damaged_session_harms_no_other() {
 #[tokio::test]
 async fn a_session_without_its_file_is_not_taken_for_a_new_one() {
     let victim = Victim::new().await;
-    fs::remove_file(victim.session().join("session.json")).unwrap();
+    for name in ["session.json", "session-copy.json"] {
+        fs::remove_file(victim.session().join(name)).unwrap();
+    }
     let store = victim.store();
     assert_eq!(*store.open(&key("s")).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(*store.create(&NewSession::new(header("s"))).await.unwrap_err().kind(), ErrorKind::Corrupt);
@@ -324,9 +361,12 @@ async fn a_directory_that_is_another_sessions_is_refused() {
     let victim = Victim::new().await;
     copy(&victim.session(), &victim.session().with_file_name("t"));
     assert_eq!(*victim.store().open(&key("t")).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    let listed = victim.store().list_all(&rekindle_core::SessionQuery::new(Default::default())).await.unwrap();
+    let damaged = listed.iter().find(|info| info.header.key == key("t")).unwrap();
+    assert_eq!(kinds(damaged), [DamageKind::Index]);
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let to = to.join(entry.file_name());
@@ -335,4 +375,46 @@ fn copy(from: &Path, to: &Path) {
             false => fs::copy(entry.path(), to).map(drop).unwrap(),
         }
     }
+}
+
+#[tokio::test]
+async fn an_altered_value_is_never_taken_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |options| FileStore::open(directory.path(), options).unwrap();
+    let name = |key: &str| ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, key).unwrap();
+    let store = open(StoreOptions::new());
+    let values = store.values().unwrap();
+    for key in ["one", "two"] {
+        let changed = values.change(&Change::set(name(key), format!("the value of {key}"))).await.unwrap();
+        assert_eq!(changed, Changed::Done);
+    }
+    let folder = directory.path().join("values/default/data-key");
+    let (one, two) = (folder.join("one.json"), folder.join("two.json"));
+    let intact = fs::read(&one).unwrap();
+    let listed = ValueQuery::new(Namespace::default(), ValueKind::DATA_KEY);
+    let check = async |what: &str| {
+        for error in [values.get(&name("one")).await.unwrap_err(), values.list(&listed).await.unwrap_err()] {
+            assert_eq!(*error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
+            assert!(error.message().contains("one.json"), "{what}: {error:?}");
+        }
+        // Nothing is decided on what cannot be read.
+        let change = Change::set(name("one"), "new").if_is(None);
+        assert_eq!(*values.change(&change).await.unwrap_err().kind(), ErrorKind::Corrupt, "{what}");
+        assert!(values.get(&name("two")).await.unwrap().is_some(), "{what}");
+    };
+    for at in 0..intact.len() - 1 {
+        let mut altered = intact.clone();
+        altered[at] ^= 0x10;
+        fs::write(&one, altered).unwrap();
+        check(&format!("byte {at}")).await;
+        fs::write(&one, &intact[..at]).unwrap();
+        check(&format!("cut at {at}")).await;
+    }
+    fs::copy(&two, &one).unwrap();
+    check("the file of another").await;
+    fs::write(&one, &intact).unwrap();
+    let reader = open(StoreOptions::new().with_read_only(true));
+    let values = reader.values().unwrap();
+    assert_eq!(values.get(&name("one")).await.unwrap().as_deref(), Some(&b"the value of one"[..]));
+    assert!(values.change(&Change::delete(name("one"))).await.is_err());
 }

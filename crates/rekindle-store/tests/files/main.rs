@@ -6,6 +6,8 @@
 mod behaviour;
 mod crash;
 mod damage;
+mod damaged_index;
 mod point_reads;
+mod replaced;
 mod script;
 mod simulated_disk;

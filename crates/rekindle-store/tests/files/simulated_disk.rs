@@ -382,6 +382,13 @@ impl DiskFile for SimulatedFile {
         self.disk.state().content(self.node).map(|content| content.len() as u64)
     }
 
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match self.disk.state().find(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => Ok(found? == self.node),
+        }
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
         let content = state.content(self.node)?;

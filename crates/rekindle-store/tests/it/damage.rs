@@ -3,15 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rekindle_core::codec::{Codec, KeyRing, Place, Stamp, object_to_line};
-use rekindle_core::record::CheckpointMarked;
+use rekindle_core::record::{CheckpointMarked, CheckpointRemoved};
 use rekindle_core::retention::Policy;
 use rekindle_core::{
     BranchId, CheckpointId, DamageKind, Entry, ErrorKind, Head, IdSource, Journal, Position, Seq, SessionHeader,
-    SessionId, SessionKey, Store,
+    SessionId, SessionKey, Store, Target,
 };
-use rekindle_store::{FileStore, SqliteStore, StoreOptions, SystemClock};
+use rekindle_store::{FileStore, MeteredStore, Observation, SqliteStore, StoreObserver, StoreOptions, SystemClock};
 use rekindle_testkit::{History, checkpoint, message};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -123,7 +124,7 @@ async fn check(kind: Kind, name: &str, damage: impl Fn(&Victim, &mut Vec<Vec<u8>
 
     let error = journal.load(&session(), None).await.unwrap_err();
     let right_kind = match expected[0].0 {
-        DamageKind::Version => matches!(error.kind(), ErrorKind::VersionTooNew { supported: 1, .. }),
+        DamageKind::Version => matches!(error.kind(), ErrorKind::VersionTooNew { found: 9, supported: 2, .. }),
         _ => *error.kind() == ErrorKind::Corrupt,
     };
     assert!(right_kind, "{context}: {error:?}");
@@ -296,14 +297,19 @@ async fn wrong_and_missing_keys_are_told_apart() {
         for stored in victim.frames() {
             assert!(!String::from_utf8_lossy(&stored).contains("message"), "{kind:?}");
         }
-        let missing = victim.journal(Codec::new()).load(&session(), None).await.unwrap_err();
-        assert_eq!(*missing.kind(), ErrorKind::KeyMissing { key: "first".into() }, "{kind:?}: {missing:?}");
-        let wrong = victim.journal(Codec::new().with_encryption(ring("first", 2)));
-        let error = wrong.load(&session(), None).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Corrupt, "{kind:?}: {error:?}");
+        for (codec, key, told) in [
+            (Codec::new(), "d1", "no encryption key was given"),
+            (Codec::new().with_encryption(ring("other", 1)), "first", "the key `first`, which was not given"),
+            (Codec::new().with_encryption(ring("first", 2)), "d1", "does not open under the key `first`"),
+        ] {
+            let missing = victim.journal(codec).load(&session(), None).await.unwrap_err();
+            assert_eq!(*missing.kind(), ErrorKind::KeyMissing { key: key.into() }, "{kind:?}: {missing:?}");
+            assert!(missing.message().contains(told), "{kind:?}: {missing:?}");
+        }
         let rotated = KeyRing::new("second", [2; 32]).unwrap().with_old("first", [1; 32]).unwrap();
         let journal = victim.journal(Codec::new().with_encryption(rotated));
         let mut history = History { journal: journal.clone(), ..history };
+        journal.open(&session()).await.unwrap();
         history.append(vec![message("after the rotation")]).await.unwrap();
         assert_eq!(journal.load(&session(), None).await.unwrap().state, history.state_after(usize::MAX), "{kind:?}");
         assert!(journal.verify(&session(), &Default::default()).await.unwrap().is_sound(), "{kind:?}");
@@ -327,13 +333,75 @@ async fn damaged_history_is_not_exported() {
 async fn nothing_is_pruned_while_a_pin_cannot_be_read() {
     let first = || KeyRing::new("first", [1; 32]).unwrap();
     for kind in [Kind::Files, Kind::Sqlite] {
-        let (victim, _) = Victim::new(kind, Codec::new().with_encryption(first())).await;
+        let (victim, _) = Victim::new(kind, Codec::new().with_signing(first())).await;
         let both = KeyRing::new("second", [2; 32]).unwrap().with_old("first", [1; 32]).unwrap();
         let pin = CheckpointMarked::pinned(CheckpointId::new("c3").unwrap(), true);
-        victim.journal(Codec::new().with_encryption(both)).send(&session(), &[pin.into()]).await.unwrap();
-        let journal = victim.journal(Codec::new().with_encryption(first()));
+        victim.journal(Codec::new().with_signing(both)).send(&session(), &[pin.into()]).await.unwrap();
+        let journal = victim.journal(Codec::new().with_signing(first()));
         let error = journal.prune(&session(), &Policy::default()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::KeyMissing { key: "second".into() }, "{kind:?}: {error:?}");
         assert_eq!(journal.checkpoints(&session(), None, None, 100).await.unwrap().len(), 10, "{kind:?}");
     }
+}
+
+#[derive(Debug, Default)]
+struct FramesRead(AtomicU64);
+
+impl StoreObserver for FramesRead {
+    fn observed(&self, observation: Observation) {
+        if observation.operation == "read" {
+            self.0.fetch_add(observation.frames, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test]
+async fn falling_back_costs_two_folds_however_many_checkpoints_are_behind_the_damage() {
+    const BATCHES: u64 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let store = || SqliteStore::open(&path, StoreOptions::new()).unwrap();
+    let journal =
+        |store: Arc<dyn Store>| Journal::new(store, Codec::new(), Arc::new(SystemClock), IdSource::seeded([1; 32]));
+    let writer = journal(Arc::new(store()));
+    writer.create(SessionHeader::new(session())).await.unwrap();
+    let mut history = History::begin(&writer, &session()).await;
+    for n in 1..=BATCHES {
+        history.append(vec![message(&format!("message {n}")), checkpoint(&format!("c{n}"))]).await.unwrap();
+    }
+    let end = Position::new(BranchId::main(), Seq(2 * BATCHES));
+    let branch = BranchId::new("other").unwrap();
+    let forked = writer.fork(&session(), &end, branch.clone()).await.unwrap();
+    let mut target = Target::new(session(), branch.clone(), forked.head);
+    for n in 1..=BATCHES {
+        target.expected = writer.append(&target, &[checkpoint(&format!("d{n}"))]).await.unwrap().head;
+    }
+    let damaged = 2 * (BATCHES - 5);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let changed = connection.execute("UPDATE frames SET body = zeroblob(10) WHERE last = ?1", [damaged as i64]);
+    assert_eq!(changed.unwrap(), 1);
+
+    let read = Arc::new(FramesRead::default());
+    let reader = journal(Arc::new(MeteredStore::new(store(), read.clone())));
+    let wanted = Position::new(branch, target.expected.seq);
+    let (restored, error) = reader.load_or_fall_back(&session(), Some(&wanted)).await.unwrap();
+    assert_eq!(restored.position, Position::new(BranchId::main(), Seq(damaged - 2)));
+    assert_eq!(*error.unwrap().kind(), ErrorKind::Corrupt);
+    let (read, most) = (read.0.load(Ordering::SeqCst), 2 * BATCHES + 200);
+    assert!(read <= most, "{read} frames were read, not at most {most}");
+}
+
+#[tokio::test]
+async fn falling_back_passes_over_checkpoints_that_were_removed() {
+    let (victim, history) = Victim::new(Kind::Sqlite, Codec::new()).await;
+    let mut frames = victim.frames();
+    frames[5].fill(0);
+    victim.replace(&frames);
+    let journal = victim.journal(Codec::new());
+    let checkpoints = vec![CheckpointId::new("c5").unwrap()];
+    let gone = CheckpointRemoved { checkpoints, reason: "not needed".into(), extra: Default::default() };
+    journal.send(&session(), &[gone.into()]).await.unwrap();
+    let (restored, _) = journal.load_or_fall_back(&session(), None).await.unwrap();
+    assert_eq!(restored.position.seq, Seq(8));
+    assert_eq!(restored.state, history.state_after(8));
 }

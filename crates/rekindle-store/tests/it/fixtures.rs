@@ -1,16 +1,24 @@
 //! One fixture for each store, and one for each decorator over any of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use rekindle_core::{Clock, Store};
+use rekindle_core::values::Values;
+use rekindle_core::{
+    Append, Appended, BranchInfo, Capabilities, Clock, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames,
+    Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+};
+use rekindle_store::anchored::beside::{MarkDatabase, MarkFolder};
 use rekindle_store::{
-    FaultPlan, FaultyStore, FileStore, MemoryStore, MeteredStore, Observation, SqliteStore, StoreObserver, StoreOptions,
+    Anchored, FaultPlan, FaultyStore, FileStore, MarksIn, MemoryStore, MeteredStore, Observation, SqliteStore,
+    StoreObserver, StoreOptions,
 };
 use rekindle_testkit::Fixture;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
+
+use crate::anchored::values::MemoryValues;
 
 /// The memory store: there is no reopening, every handle shares the data.
 #[derive(Default)]
@@ -90,6 +98,109 @@ impl<F: Fixture> Fixture for Faulty<F> {
 
     async fn stored_bytes(&self) -> Option<u64> {
         self.0.stored_bytes().await
+    }
+}
+
+/// Any fixture with high-water marks, which live as long as the fixture.
+#[derive(Default)]
+pub struct Marked<F> {
+    fixture: F,
+    values: MemoryValues,
+}
+
+#[async_trait]
+impl<F: Fixture> Fixture for Marked<F> {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        let marks = MarksIn::beside("memory", Arc::new(self.values.clone()));
+        Arc::new(Anchored::new(self.fixture.open(clock).await, &[marks]))
+    }
+
+    async fn stored_bytes(&self) -> Option<u64> {
+        self.fixture.stored_bytes().await
+    }
+}
+
+/// The places for marks beside a store, as the values of a store in memory.
+pub struct Beside {
+    store: Memory,
+    directory: TempDir,
+    open: fn(PathBuf) -> Arc<dyn Values>,
+}
+
+impl Beside {
+    pub fn database() -> Self {
+        Self::new(|path| Arc::new(MarkDatabase::new(path, false)))
+    }
+
+    pub fn folder() -> Self {
+        Self::new(|path| Arc::new(MarkFolder::new(path, false)))
+    }
+
+    fn new(open: fn(PathBuf) -> Arc<dyn Values>) -> Self {
+        Self { store: Memory::default(), directory: tempfile::tempdir().unwrap(), open }
+    }
+}
+
+#[async_trait]
+impl Fixture for Beside {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        let values = (self.open)(self.directory.path().join("marks"));
+        Arc::new(WithValues { store: self.store.open(clock).await, values })
+    }
+}
+
+/// A store with the values of another place.
+struct WithValues {
+    store: Arc<dyn Store>,
+    values: Arc<dyn Values>,
+}
+
+impl std::fmt::Debug for WithValues {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WithValues")
+    }
+}
+
+#[async_trait]
+impl Store for WithValues {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        self.store.create(new).await
+    }
+
+    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
+        self.store.open(session).await
+    }
+
+    async fn append(&self, append: &Append) -> Result<Appended> {
+        self.store.append(append).await
+    }
+
+    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
+        self.store.read(read).await
+    }
+
+    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
+        self.store.list(query).await
+    }
+
+    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
+        self.store.fork(fork).await
+    }
+
+    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
+        self.store.lease(request).await
+    }
+
+    async fn remove(&self, removal: &Removal) -> Result<Removed> {
+        self.store.remove(removal).await
+    }
+
+    fn values(&self) -> Option<&dyn Values> {
+        Some(&*self.values)
     }
 }
 

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "files", feature = "sqlite"))]
 #![allow(clippy::unwrap_used)]
 
+mod anchored;
 mod conformance;
 mod costs;
 mod damage;
@@ -11,6 +12,8 @@ mod fixtures;
 mod full_disk;
 mod gate;
 mod killed;
+mod marks;
 mod model;
 mod skewed;
 mod urls;
+mod values;

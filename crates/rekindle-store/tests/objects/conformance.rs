@@ -9,6 +9,9 @@ rekindle_testkit::conformance!(s3, Cloud::default);
 rekindle_testkit::conformance!(large_in_memory, Large::<Memory>::default);
 #[cfg(feature = "sqlite")]
 rekindle_testkit::conformance!(large_in_sqlite, Large::<Sqlite>::default, [default Default, encrypted Encrypted]);
+rekindle_testkit::values_conformance!(values_directory, Directory::default);
+rekindle_testkit::values_conformance!(values_s3, Cloud::default);
+rekindle_testkit::values_conformance!(values_large_in_memory, Large::<Memory>::default);
 rekindle_testkit::model_test!(model_directory, Directory::default);
 rekindle_testkit::model_test!(model_s3, Cloud::default);
 rekindle_testkit::model_test!(model_large_in_memory, Large::<Memory>::default, Encrypted);

@@ -1,6 +1,8 @@
 //! Processes that die, and requests that fail, at every single request.
 
-use rekindle_core::{Epoch, Error, ErrorKind};
+use bytes::Bytes;
+use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValueKind};
+use rekindle_core::{Epoch, Error, ErrorKind, Namespace};
 use rekindle_store::ObjectsStore;
 
 use crate::script::{Script, User};
@@ -122,6 +124,62 @@ async fn any_single_request_may_fail() {
         }
     }
     assert!(noticed > 50 && absorbed > 50, "{noticed} and {absorbed}");
+}
+
+/// Changes of one value, each of which expects the one before; and what is there after each.
+fn changes() -> (Vec<Change>, Vec<Option<Bytes>>) {
+    let key = ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "k".repeat(600)).unwrap();
+    let values = [Some("1".into()), Some(vec![0xfe; 5_000].into()), None, Some("2".into()), None];
+    let seen: Vec<Option<Bytes>> = [None].into_iter().chain(values).collect();
+    let change = |pair: &[Option<Bytes>]| Change {
+        key: key.clone(),
+        expected: Expected::Is(pair[0].clone()),
+        value: pair[1].clone(),
+    };
+    (seen.windows(2).map(change).collect(), seen)
+}
+
+/// Makes changes; the first that fails, with its error.
+async fn run_changes(user: &User, changes: &[Change]) -> Option<(usize, Error)> {
+    let values = user.store.values().unwrap();
+    for (index, change) in changes.iter().enumerate() {
+        match values.change(change).await {
+            Ok(changed) => assert_eq!(changed, Changed::Done, "change {index}"),
+            Err(error) => return Some((index, error)),
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn a_value_is_old_or_new_whichever_request_fails() {
+    let script = Script::everything().await;
+    let (changes, seen) = changes();
+    let objects = Simulated::default();
+    assert!(run_changes(&open(&script, &objects), &changes).await.is_none());
+    let requests = objects.requests();
+    assert_eq!(requests, 2 * changes.len(), "a change is one read and one write");
+    for at in 1..=requests {
+        for effect in [Effect::Nothing, Effect::Done] {
+            for fault in [Fault::From(at, effect), Fault::Once(at, effect)] {
+                let context = format!("{fault:?}");
+                let objects = Simulated::default();
+                let mut user = open(&script, &objects);
+                objects.set_fault(fault);
+                let (failed, error) = run_changes(&user, &changes).await.unwrap_or_else(|| panic!("{context}"));
+                assert_eq!(*error.kind(), ErrorKind::StoreUnavailable, "{context}: {error:?}");
+                objects.set_fault(Fault::None);
+                if matches!(fault, Fault::From(..)) {
+                    user = open(&script, &objects);
+                }
+                let values = user.store.values().unwrap();
+                let found = values.get(&changes[failed].key).await.unwrap();
+                assert!(found == seen[failed] || found == seen[failed + 1], "{context}, change {failed}: {found:?}");
+                assert!(run_changes(&user, &changes[failed..]).await.is_none(), "{context}");
+                assert_eq!(values.get(&changes[failed].key).await.unwrap(), None, "{context}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use rekindle_core::{Append, BranchId, DamageKind, ErrorKind, Head, NewSession, ReadFrames, Slot, Store, StoreExt};
+use rekindle_core::values::{Change, ValueKey, ValueKind};
+use rekindle_core::{
+    Append, BranchId, DamageKind, ErrorKind, Hash, Head, Namespace, NewSession, ReadFrames, Slot, Store, StoreExt,
+};
 use rekindle_store::{ObjectsStore, StoreOptions};
 
 use crate::script::{StillClock, frame, head_of, header, key};
@@ -95,4 +98,67 @@ async fn a_lost_change_and_an_altered_snapshot_say_which_object() {
     let error = open(&objects).open(&key("a")).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains(&head), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_altered_value_is_never_taken_for_another() {
+    let objects = Simulated::default();
+    let store = open(&objects);
+    let values = store.values().unwrap();
+    let name = |key: &str| ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, key).unwrap();
+    for key in ["one", "two"] {
+        values.change(&Change::set(name(key), format!("the value of {key}"))).await.unwrap();
+    }
+    let (one, two) = ("values/default/data-key/one", "values/default/data-key/two");
+    let (mut intact, mut other) = (Vec::new(), Vec::new());
+    objects.alter(one, |bytes| intact = bytes.clone());
+    objects.alter(two, |bytes| other = bytes.clone());
+    let flipped = (0..intact.len()).map(|at| {
+        let mut altered = intact.clone();
+        altered[at] ^= 0x10;
+        altered
+    });
+    let cut = (0..intact.len()).map(|at| intact[..at].to_vec());
+    for altered in flipped.chain(cut).chain([other]) {
+        objects.alter(one, |bytes| *bytes = altered.clone());
+        let error = values.get(&name("one")).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. }), "{error:?}");
+        assert!(error.message().contains(one), "{error:?}");
+        assert!(values.change(&Change::set(name("one"), "new").if_is(None)).await.is_err());
+    }
+    objects.alter(one, |bytes| *bytes = intact.clone());
+    assert_eq!(values.get(&name("one")).await.unwrap().as_deref(), Some(&b"the value of one"[..]));
+}
+
+#[tokio::test]
+async fn an_index_that_does_not_fit_its_frames_is_damage() {
+    /// The bytes of one line of a segment's index, and of the hash behind it; marks are behind four numbers.
+    const LINE: usize = 65;
+    const SUM: usize = 32;
+    let objects = written().await;
+    let segment = named(&objects, "/segments/").swap_remove(0);
+    objects.alter(&segment, |bytes| {
+        let end = bytes.len() - SUM;
+        bytes[end - LINE + 32] = 4;
+        // The hash covers all lines; an attacker computes it anew.
+        let lines = (1..).map(|count| end - count * LINE).find(|start| bytes[*start..*start + 8] == 1u64.to_le_bytes());
+        let sum = Hash::of(&bytes[lines.unwrap()..end]);
+        bytes[end..].copy_from_slice(&sum.0);
+    });
+    let log = named(&objects, "/log/").pop().unwrap();
+    objects.alter(&log, |bytes| {
+        let len = u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize;
+        let header = String::from_utf8(bytes[56..56 + len].to_vec()).unwrap().replace("\"marks\":0", "\"marks\":4");
+        bytes[56..56 + len].copy_from_slice(header.as_bytes());
+        let sum = Hash::of(&[&bytes[4..20], header.as_bytes()].concat());
+        bytes[24..56].copy_from_slice(&sum.0);
+    });
+    let damaged = |slots: Vec<Slot>| -> Vec<DamageKind> {
+        let damaged = slots.into_iter().filter_map(|slot| match slot {
+            Slot::Damaged(damage) => Some(damage.kind),
+            Slot::Whole(_) => None,
+        });
+        damaged.collect()
+    };
+    assert_eq!(damaged(slots(&objects).await), [DamageKind::Index, DamageKind::Index]);
 }

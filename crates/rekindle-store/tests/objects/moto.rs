@@ -1,5 +1,8 @@
 //! The same against an S3 that others wrote.
 
+use bytes::Bytes;
+use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValueKind};
+use rekindle_core::{Namespace, Store as _};
 use rekindle_servers::Moto;
 use rekindle_store::{Bucket, ObjectsStore, StoreOptions};
 
@@ -14,6 +17,21 @@ async fn moto_agrees() {
         Bucket::open(&url, &StoreOptions::new()).unwrap()
     };
     behaves(&bucket("plain")).await;
+    let store = ObjectsStore::over(bucket("values"), StoreOptions::new()).unwrap();
+    let (values, key) =
+        (store.values().unwrap(), ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "k").unwrap());
+    for (expected, value, done) in [
+        (None, Some("1"), true),
+        (None, Some("2"), false),
+        (Some("1"), Some("2"), true),
+        (Some("1"), Some("3"), false),
+        (Some("2"), None, true),
+        (None, Some("4"), true),
+    ] {
+        let expected = Expected::Is(expected.map(Bytes::from));
+        let change = Change { key: key.clone(), expected, value: value.map(Bytes::from) };
+        assert_eq!(values.change(&change).await.unwrap() == Changed::Done, done, "{change:?}");
+    }
     let script = Script::everything().await;
     let open = || User::new(ObjectsStore::with_compaction(bucket("store"), script.options(), 3).unwrap());
     let mut user = open();

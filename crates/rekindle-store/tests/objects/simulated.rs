@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rekindle_core::{Error, ErrorKind, Result, Timestamp};
+use rekindle_core::{Error, ErrorKind, Hash, Result, Timestamp};
 use rekindle_store::Bucket;
-use rekindle_store::objects::{Listed, Objects, Put, Stat, Write};
+use rekindle_store::objects::{Listed, Objects, Put, Stat, Tag, Write};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +129,10 @@ impl Simulated {
     }
 }
 
+fn tag(bytes: &[u8]) -> Tag {
+    Tag { entity: Some(Hash::of(bytes).to_string()), version: None }
+}
+
 #[async_trait]
 impl Objects for Simulated {
     async fn put(&self, name: &str, bytes: Bytes, write: Write) -> Result<Put> {
@@ -140,6 +144,26 @@ impl Objects for Simulated {
             objects.insert(name.to_owned(), bytes);
             Put::Done
         });
+        self.delay().await;
+        answer
+    }
+
+    async fn put_over(&self, name: &str, bytes: Bytes, expected: &Tag) -> Result<Put> {
+        self.delay().await;
+        let answer = self.request("PUT", name, |objects| {
+            if objects.get(name).map(|object| tag(object)).as_ref() != Some(expected) {
+                return Put::Exists;
+            }
+            objects.insert(name.to_owned(), bytes);
+            Put::Done
+        });
+        self.delay().await;
+        answer
+    }
+
+    async fn get_tagged(&self, name: &str) -> Result<Option<(Bytes, Tag)>> {
+        self.delay().await;
+        let answer = self.request("GET", name, |objects| objects.get(name).map(|object| (object.clone(), tag(object))));
         self.delay().await;
         answer
     }

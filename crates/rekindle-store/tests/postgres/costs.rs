@@ -194,7 +194,7 @@ async fn damage_is_reported_where_it_is() {
             Slot::Damaged(Damage { kind, first, .. }) => Some((*kind, *first)),
         })
         .collect();
-    let expected = [None, Some((DamageKind::Checksum, Seq(2))), Some((DamageKind::Format, Seq(3))), None];
+    let expected = [None, Some((DamageKind::Checksum, Seq(2))), Some((DamageKind::Index, Seq(3))), None];
     assert_eq!(found, expected);
     let info = journal.store().open(&key("s")).await.unwrap();
     assert_eq!(info.damage[0].kind, DamageKind::Header);

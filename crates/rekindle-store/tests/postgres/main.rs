@@ -6,6 +6,7 @@ mod costs;
 mod faults;
 mod fixture;
 mod leases;
+mod marks;
 mod notices;
 mod opening;
 mod proxy;

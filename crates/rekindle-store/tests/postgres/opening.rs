@@ -1,6 +1,7 @@
 //! Opening: creating the schema, refusing what is not ours, and words for what is wrong.
 
-use rekindle_core::{ErrorKind, NewSession, SessionHeader, SessionId, SessionKey, SessionQuery, Store as _};
+use rekindle_core::values::{Change, Changed, ValueKey, ValueKind};
+use rekindle_core::{ErrorKind, Namespace, NewSession, SessionHeader, SessionId, SessionKey, SessionQuery, Store as _};
 use rekindle_servers::Postgres;
 use rekindle_store::{PostgresStore, StoreOptions, open};
 
@@ -36,7 +37,7 @@ async fn many_that_start_at_once_create_the_schema_once() {
     let store = open(&shared.url, StoreOptions::new().with_create(false)).unwrap();
     assert_eq!(store.list(&everything()).await.unwrap().sessions.len(), 20);
     let meta = Postgres::shared().sql(&format!("SELECT count(*), max(version) FROM {}.meta", shared.quoted_schema()));
-    assert_eq!(meta, "1|2");
+    assert_eq!(meta, "1|3");
 }
 
 #[tokio::test]
@@ -56,21 +57,29 @@ async fn a_newer_schema_is_left_alone() {
     open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
     Postgres::shared().sql(&format!("UPDATE {}.meta SET version = 99", shared.quoted_schema()));
     let error = refusal(&shared.url, StoreOptions::new()).await;
-    let expected = ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 2 };
+    let expected = ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 3 };
     assert_eq!(*error.kind(), expected, "{error:?}");
 }
 
 #[tokio::test]
-async fn a_schema_of_the_first_version_is_brought_up_to_date() {
-    let shared = Shared::default();
-    open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
-    let schema = shared.quoted_schema();
-    Postgres::shared()
-        .sql(&format!("ALTER TABLE {schema}.branches DROP COLUMN last_wait; UPDATE {schema}.meta SET version = 1"));
-    open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
-    let columns = "SELECT count(*) FROM pg_attribute WHERE attname = 'last_wait' AND NOT attisdropped";
-    let sql = format!("{columns} AND attrelid = '{schema}.branches'::regclass");
-    assert_eq!(Postgres::shared().sql(&sql), "1");
+async fn a_schema_of_an_earlier_version_is_brought_up_to_date() {
+    const NOT_IN_2: &str = "DROP TABLE {s}.small_values; UPDATE {s}.meta SET version = 2;";
+    const NOT_IN_1: &str = "ALTER TABLE {s}.branches DROP COLUMN last_wait; UPDATE {s}.meta SET version = 1;";
+    for undone in [NOT_IN_2.to_owned(), format!("{NOT_IN_2}{NOT_IN_1}")] {
+        let shared = Shared::default();
+        open(&shared.url, StoreOptions::new()).unwrap().list(&everything()).await.unwrap();
+        let schema = shared.quoted_schema();
+        Postgres::shared().sql(&undone.replace("{s}", &schema));
+        let store = open(&shared.url, StoreOptions::new()).unwrap();
+        store.list(&everything()).await.unwrap();
+        let columns = "SELECT count(*) FROM pg_attribute WHERE attname = 'last_wait' AND NOT attisdropped";
+        let sql = format!("{columns} AND attrelid = '{schema}.branches'::regclass");
+        assert_eq!(Postgres::shared().sql(&sql), "1");
+        let value = ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "a").unwrap();
+        let values = store.values().unwrap();
+        assert_eq!(values.change(&Change::set(value.clone(), "1").if_is(None)).await.unwrap(), Changed::Done);
+        assert_eq!(values.get(&value).await.unwrap().as_deref(), Some(&b"1"[..]));
+    }
 }
 
 #[tokio::test]

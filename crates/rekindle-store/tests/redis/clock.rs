@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rekindle_core::queue::{ClaimRequest, NewJob};
-use rekindle_core::{BranchId, ErrorKind, Lease, Namespace, OwnerId, Store, StoreExt as _};
+use rekindle_core::{BranchId, ErrorKind, Lease, MAX_LEASE, Namespace, OwnerId, Store, StoreExt as _};
 use rekindle_servers::Redis;
 use tokio::time::{sleep, timeout};
 
@@ -54,11 +54,32 @@ async fn leases_end_by_the_servers_clock() {
     let lease = info.branch(&BranchId::main()).unwrap().lease.clone().unwrap();
     let left = lease.expires_at.since(info.observed_at);
     assert!(left > LONG && left <= LONG * 2, "{left:?}");
-    // One that never ends.
-    let endless = handle.renew(&second, Duration::MAX).await.unwrap();
+    // The longest there is.
+    let longest = handle.renew(&second, MAX_LEASE).await.unwrap();
     assert!(matches!(acquire(&*handle, "first", LONG).await.unwrap_err().kind(), ErrorKind::AlreadyRunning { .. }));
-    handle.release(&endless).await.unwrap();
+    handle.release(&longest).await.unwrap();
     acquire(&*handle, "first", LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lease_without_end_counts_as_expired() {
+    let prefix = prefix();
+    let handle = store(&format!("{}?prefix={prefix}", Redis::shared().url()));
+    let head = created(&*handle, "a").await;
+    let lease = acquire(&*handle, "first", LONG).await.unwrap();
+    let hash = Redis::shared().command(&["KEYS", &format!("{prefix}:*:session")]);
+    let ends = |at: &str| Redis::shared().command(&["HSET", &hash, "x:main", at]);
+    for far in ["9223372036854775807", "9000000000000000"] {
+        ends(far);
+        let mut append = step("a", head, 10);
+        append.fence = Some(lease.info.epoch);
+        assert!(matches!(handle.append(&append).await.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{far}");
+        assert!(matches!(handle.renew(&lease, LONG).await.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{far}");
+        assert!(handle.open(&key("a")).await.unwrap().live_lease().is_none(), "{far}");
+    }
+    handle.append(&step("a", head, 10)).await.unwrap();
+    let second = acquire(&*handle, "second", LONG).await.unwrap();
+    assert_eq!(second.info.epoch.0, lease.info.epoch.0 + 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Replicas: those that must confirm what is written, and those that cannot be written.
 
-use rekindle_core::{ErrorKind, NewSession, SessionHeader, Store as _};
+use rekindle_core::values::{Change, Changed, ValueKey, ValueKind};
+use rekindle_core::{ErrorKind, Namespace, NewSession, SessionHeader, Store as _};
 use rekindle_servers::{Redis, Signal};
 use rekindle_store::{StoreOptions, open};
 
@@ -43,6 +44,25 @@ async fn a_write_waits_for_its_replica() {
     primary.command(&["FLUSHALL"]);
     primary.command(&["SCRIPT", "FLUSH"]);
     assert_eq!(*handle.append(&append).await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_a_value_waits_for_its_replica_each_time() {
+    let (primary, replica) = pair();
+    wait_until("the replica acknowledges", || primary.command(&["WAIT", "1", "1000"]) == "1");
+    let hasty = || store(&format!("{}?wait=1&wait_timeout=200", primary.url()));
+    created(&*store(&primary.url()), "a").await;
+    let key = ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "a").unwrap();
+    replica.signal(Signal::Stop);
+    let change = Change::set(key, "1").if_is(None);
+    for _ in 0..2 {
+        // Over a connection of its own, which has written nothing yet that could be waited for.
+        let error = hasty().values().unwrap().change(&change).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::PersistFailed, "{error:?}");
+    }
+    replica.signal(Signal::Continue);
+    let patient = store(&format!("{}?wait=1&wait_timeout=5000", primary.url()));
+    assert_eq!(patient.values().unwrap().change(&change).await.unwrap(), Changed::Done);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,8 +4,10 @@
 // A test that meets an error it does not expect ends there.
 #![allow(clippy::unwrap_used)]
 
+mod checked;
 mod index;
 mod list;
+mod replaced;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use rekindle_core::codec::{Codec, Frame, Place, Stamp};
 use rekindle_core::record::{RegisterSet, SessionDescribed};
+use rekindle_core::values::{Change, Changed, ValueKey, ValueKind};
 use rekindle_core::{
     Append, Base, BranchId, Clock, DamageKind, Epoch, Error, ErrorKind, Fork, Hash, Head, Json, LeaseAction,
     LeaseRequest, Marks, Namespace, NewSession, OwnerId, Position, ReadFrames, RegisterKey, Removal, Removed, Seq,
@@ -196,16 +199,17 @@ fn a_newer_schema_is_refused() {
     place.raw().pragma_update(None, "user_version", 99).unwrap();
     for read_only in [false, true] {
         let error = open_error(&place.path(), place.options().with_read_only(read_only));
-        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 3 });
+        assert_eq!(*error.kind(), ErrorKind::VersionTooNew { what: "schema".into(), found: 99, supported: 4 });
     }
 }
 
 #[tokio::test]
 async fn a_database_of_an_earlier_version_is_brought_up_to_date() {
+    const NOT_IN_3: &str = "DROP TABLE small_values; PRAGMA user_version = 3;";
     const NOT_IN_2: &str = "ALTER TABLE branches DROP COLUMN lease_boot; ALTER TABLE branches DROP COLUMN lease_until;
         ALTER TABLE branches DROP COLUMN last_wait; PRAGMA user_version = 2;";
     const NOT_IN_1: &str = "DROP TABLE jobs; DROP TABLE workers; DROP TABLE news; PRAGMA user_version = 1;";
-    for undone in [NOT_IN_2.to_owned(), format!("{NOT_IN_2}{NOT_IN_1}")] {
+    for undone in [NOT_IN_3.to_owned(), format!("{NOT_IN_3}{NOT_IN_2}"), format!("{NOT_IN_3}{NOT_IN_2}{NOT_IN_1}")] {
         let place = Site::new();
         let store = place.open();
         store.create(&new_session("a")).await.unwrap();
@@ -223,6 +227,10 @@ async fn a_database_of_an_earlier_version_is_brought_up_to_date() {
         store.renew(&lease, ttl).await.unwrap();
         let info = store.open(&key("a")).await.unwrap();
         assert_eq!(info.live_lease().map(|(branch, _)| branch.last_wait), Some(Seq::ZERO));
+        let value = ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "a").unwrap();
+        let values = store.values().unwrap();
+        assert_eq!(values.change(&Change::set(value.clone(), "1").if_is(None)).await.unwrap(), Changed::Done);
+        assert_eq!(values.get(&value).await.unwrap().as_deref(), Some(&b"1"[..]));
     }
 }
 
@@ -260,7 +268,7 @@ fn an_empty_file_becomes_a_database() {
     drop(place.open());
     let raw = place.raw();
     let pragma = |name: &str| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 3));
+    assert_eq!((pragma("page_size"), pragma("auto_vacuum"), pragma("user_version")), (8192, 2, 4));
     assert_eq!(pragma("application_id"), i64::from(u32::from_be_bytes(*b"RKJL")));
 }
 
@@ -341,7 +349,7 @@ async fn a_damaged_frame_is_named_and_its_neighbours_stay_readable() {
     raw.execute("UPDATE frames SET body = x'' WHERE last = ?1", [3]).unwrap();
     raw.execute("UPDATE frames SET body = (SELECT body FROM frames WHERE last = 6) WHERE last = ?1", [5]).unwrap();
     let read = read_main(&store, &key("a")).await;
-    for (index, kind) in [(1, DamageKind::Checksum), (2, DamageKind::Format), (4, DamageKind::Format)] {
+    for (index, kind) in [(1, DamageKind::Checksum), (2, DamageKind::Format), (4, DamageKind::Index)] {
         let Slot::Damaged(damage) = &read[index] else { panic!("frame {index} is damaged: {:?}", read[index]) };
         let seq = Seq(index as u64 + 1);
         assert_eq!((damage.kind, damage.first, damage.last, &damage.branch), (kind, seq, seq, &BranchId::main()));
@@ -453,6 +461,39 @@ fn the_first_opening_may_happen_many_times_at_once() {
         });
         let mode: String = place.raw().pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
         assert_eq!(mode, "wal");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_without_end_counts_as_expired() {
+    let place = Site::new();
+    // By the wall clock alone, and by the clock since the machine was started.
+    for (options, columns) in [
+        (place.options(), "lease_expires = 9223372036854775807"),
+        (place.options(), "lease_expires = 86400000000 + 1000001"),
+        (StoreOptions::new(), "lease_expires = 9223372036854775807, lease_until = lease_until + 86400000000"),
+        (StoreOptions::new(), "lease_expires = 9223372036854775807, lease_boot = NULL, lease_until = NULL"),
+    ] {
+        let place = Site::new();
+        let store = SqliteStore::open(place.path(), options).unwrap();
+        let (session, main) = (key("a"), BranchId::main());
+        store.create(&new_session("a")).await.unwrap();
+        let owner = |name: &str| OwnerId::new(name).unwrap();
+        let ttl = Duration::from_secs(60);
+        let lease = store.acquire(&session, &main, &owner("one"), ttl).await.unwrap();
+        let sql = format!("UPDATE branches SET status = 'running', {columns} WHERE name = 'main'");
+        place.raw().execute_batch(&sql).unwrap();
+        let mut append = appending(&session, genesis(), "one");
+        append.fence = Some(lease.info.epoch);
+        let refused = store.append(&append).await.unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Fenced { .. }), "{columns}: {refused:?}");
+        assert!(matches!(store.renew(&lease, ttl).await.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{columns}");
+        let interrupted = SessionQuery::new(Namespace::default()).with_status(Status::Interrupted);
+        assert_eq!(store.list(&interrupted).await.unwrap().sessions.len(), 1, "{columns}");
+        append.fence = None;
+        store.append(&append).await.unwrap();
+        let taken = store.acquire(&session, &main, &owner("two"), ttl).await.unwrap();
+        assert_eq!(taken.info.epoch, Epoch(lease.info.epoch.0 + 1), "{columns}");
     }
 }
 

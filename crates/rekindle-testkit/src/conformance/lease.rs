@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rekindle_core::record::{InboxMessage, RunEnded, RunOutcome, RunStarted};
 use rekindle_core::{
-    BranchId, Epoch, ErrorKind, Json, LeaseAction, LeaseRequest, MessageId, OwnerId, Record, RunId, SessionQuery,
-    Status, Store, StoreExt as _,
+    BranchId, Epoch, ErrorKind, Json, LeaseAction, LeaseRequest, MAX_LEASE, MessageId, OwnerId, Record, RunId,
+    SessionQuery, Status, Store, StoreExt as _,
 };
 
 use crate::fixture::{Harness, key};
@@ -100,7 +100,7 @@ pub async fn a_lease_covers_the_session_unless_told_otherwise(harness: &Harness)
     let action = LeaseAction::Acquire { owner: owner("two"), ttl: TTL, whole_session: false };
     let request = LeaseRequest { session: key("a"), branch: fork.branch.clone(), action };
     let side = journal.store().lease(&request).await.unwrap();
-    assert_eq!(journal.open(&key("a")).await.unwrap().current, fork.branch);
+    assert_eq!(journal.store().open(&key("a")).await.unwrap().current, fork.branch);
     for (mut history, lease) in [(history, main), (fork, side)] {
         history.fence = Some(lease.info.epoch);
         history.append_steps(1).await.unwrap();
@@ -189,6 +189,37 @@ pub async fn appends_renew_the_lease(harness: &Harness) {
     assert_eq!(renewed.info.epoch, lease.info.epoch);
     harness.clock.advance(TTL - Duration::from_secs(1));
     assert!(journal.store().renew(&lease, TTL).await.is_ok());
+}
+
+/// No lease is given for longer than [`MAX_LEASE`], and one that ends later than that from now, as after
+/// a clock was set back, counts as expired.
+pub async fn a_lease_has_a_longest_time(harness: &Harness) {
+    let journal = harness.journal().await;
+    harness.session(&journal, "a").await;
+    let store = journal.store();
+    let mut history = History::begin(&journal, &key("a")).await;
+    let (instant, main) = (Duration::from_micros(1), BranchId::main());
+    let is_refused = |error: &rekindle_core::Error| matches!(error.kind(), ErrorKind::Limit { .. });
+    for ttl in [MAX_LEASE + instant, Duration::MAX] {
+        assert!(is_refused(&store.acquire(&key("a"), &main, &owner("one"), ttl).await.unwrap_err()), "{ttl:?}");
+    }
+    let lease = store.acquire(&key("a"), &main, &owner("one"), MAX_LEASE).await.unwrap();
+    assert!(is_refused(&store.renew(&lease, Duration::MAX).await.unwrap_err()));
+    let target = history.target().with_fence(lease.info.epoch).with_renew(MAX_LEASE + instant);
+    assert!(is_refused(&journal.append(&target, &[message("too long")]).await.unwrap_err()));
+    history.fence = Some(lease.info.epoch);
+    history.append(vec![run_started()]).await.unwrap();
+    assert_eq!(journal.open(&key("a")).await.unwrap().status(), Status::Running);
+    harness.clock.set_back(instant);
+    assert_eq!(journal.open(&key("a")).await.unwrap().status(), Status::Interrupted);
+    let interrupted = SessionQuery::new(Default::default()).with_status(Status::Interrupted);
+    assert_eq!(journal.list(&interrupted).await.unwrap().sessions.len(), 1);
+    assert!(matches!(history.append_steps(1).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    assert!(matches!(store.renew(&lease, TTL).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    history.fence = None;
+    history.append_steps(1).await.expect("nobody holds a lease");
+    let taken = store.acquire(&key("a"), &main, &owner("two"), TTL).await.unwrap();
+    assert_eq!(taken.info.epoch, Epoch(lease.info.epoch.0 + 1));
 }
 
 /// A run whose lease expired is listed as interrupted without anybody having marked it.

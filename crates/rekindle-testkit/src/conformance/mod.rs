@@ -69,6 +69,7 @@ macro_rules! conformance {
                     only_one_of_many_acquires
                     only_the_owner_that_was_seen_is_evicted
                     appends_renew_the_lease
+                    a_lease_has_a_longest_time
                     interrupted_is_derived_from_the_lease
                     the_inbox_needs_no_lease
                     forks_across_forks

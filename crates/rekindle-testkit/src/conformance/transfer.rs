@@ -58,7 +58,9 @@ pub async fn export_and_import_round_trip(harness: &Harness) {
             let position = Position::new(history.branch.clone(), history.head.seq);
             let restored = journal.load(&key(name), Some(&position)).await.unwrap();
             assert_eq!(restored.state, history.state_after(usize::MAX), "{name} {position}");
-            assert_eq!(restored.head, history.head);
+            // What is encrypted gets another data key, and other hashes with it.
+            let same = restored.head == history.head;
+            assert!(restored.head.seq == history.head.seq && (same || harness.codec() == CodecKind::Encrypted));
             let parent = &restored.info.branch(&history.branch).unwrap().parent;
             assert_eq!(*parent, original.branch(&history.branch).unwrap().parent);
         }
@@ -67,6 +69,7 @@ pub async fn export_and_import_round_trip(harness: &Harness) {
     }
     // It can be continued.
     let mut main = histories[0].clone();
+    main.head = journal.open(&key("rich")).await.unwrap().branch(&main.branch).unwrap().head;
     main.append_steps(1).await.unwrap();
     let other = journal.create(SessionHeader::new(key("taken"))).await;
     assert!(other.is_ok());

@@ -16,7 +16,9 @@ impl Driver<'_> {
     pub(super) async fn compare(&self) {
         self.compare_list().await;
         for (name, session) in &self.model.sessions {
-            let info = self.journal().open(&key(name)).await.unwrap();
+            let mut info = self.journal().open(&key(name)).await.unwrap();
+            // Of the store, it is the branch that was leased last.
+            info.current = self.journal().store().open(&key(name)).await.unwrap().current;
             self.compare_info(session, &info);
             self.compare_inbox(name, session).await;
             for (branch, found) in &session.branches {

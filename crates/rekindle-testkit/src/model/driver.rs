@@ -218,7 +218,12 @@ impl<'a> Driver<'a> {
         content: &[Content],
     ) -> Option<(Head, End)> {
         let (records, items): (Vec<_>, Vec<_>) = content.iter().map(|content| self.record(*content)).unzip();
-        let append = self.journal().prepare(&target, &records).unwrap();
+        // Whoever has not opened a session does not know its key.
+        let is_there = self.journal().open(&target.session).await.is_ok();
+        let append = match self.journal().prepare(&target, &records) {
+            Err(_) if !is_there => return None,
+            prepared => prepared.unwrap(),
+        };
         let request = Request {
             session: target.session.id.to_string(),
             branch: target.branch.to_string(),

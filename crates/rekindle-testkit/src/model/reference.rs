@@ -190,12 +190,29 @@ impl Model {
         Ok(())
     }
 
+    /// Nobody chose another branch than the first, so an import leases that for a moment, unless somebody
+    /// runs the session.
+    fn lead_with_main(&mut self, name: &str) {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        if session.current == MAIN || session.branches.values().any(|branch| branch.live(now).is_some()) {
+            return;
+        }
+        session.current = MAIN.to_owned();
+        if let Some(main) = session.branches.get_mut(MAIN) {
+            (main.lease, main.epoch) = (None, main.epoch + 1);
+        }
+    }
+
     /// What importing an export of `from` under the name `to` leads to; nothing where that
     /// depends on how far the two have gone apart.
     pub(super) fn transfer(&mut self, from: &str, to: &str) -> Option<Outcome> {
         let Some(source) = self.sessions.get(from).cloned() else { return Some(Err("NotFound")) };
         match self.sessions.get(to) {
-            Some(_) if from == to => return Some(Ok(())),
+            Some(_) if from == to => {
+                self.lead_with_main(to);
+                return Some(Ok(()));
+            }
             Some(existing) if existing.origin != source.origin => return Some(Err("AlreadyExists")),
             Some(_) => return None,
             None => {}
@@ -204,10 +221,8 @@ impl Model {
         for branch in copy.branches.values_mut() {
             (branch.lease, branch.epoch) = (None, self.now.0);
         }
-        // Another branch than the first becomes the current one by being leased.
-        if copy.current != MAIN {
-            copy.branches.get_mut(&copy.current).unwrap().epoch += 1;
-        }
+        // Nobody chose another branch; that one was leased is known to the index alone.
+        copy.current = MAIN.to_owned();
         self.sessions.insert(to.to_owned(), copy);
         Some(Ok(()))
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rekindle_core::record::{
     EffectIntent, EffectKind, EffectOutcome, EffectPartial, Extra, InDoubtPolicy, OutcomeStatus, Usage,
 };
-use rekindle_core::{EffectId, Epoch, Error, ErrorKind, Hash, Json, Record, Result, SessionKey};
+use rekindle_core::{BranchId, EffectId, Epoch, Error, ErrorKind, Hash, Json, Record, Result, SessionKey};
 use tokio_util::sync::CancellationToken;
 
 use super::{Driver, NewCheckpoint, Stop};
@@ -375,13 +375,22 @@ impl Driver {
     /// The same over retries and resumes; another on a fork, and in a session that was deleted
     /// and made again under the same name.
     pub(crate) fn idempotency_key(&self, effect: &EffectId) -> String {
+        self.key_of_branch(self.branch(), effect)
+    }
+
+    /// The key that a call would have on another branch.
+    pub(crate) fn key_on(&self, branch: &BranchId, effect: &Effect) -> String {
+        self.key_of_branch(branch, effect.key_of.as_ref().unwrap_or(&effect.id))
+    }
+
+    fn key_of_branch(&self, branch: &BranchId, effect: &EffectId) -> String {
         let mut hasher = blake3::Hasher::new();
         let session = self.session();
         let parts = [
             session.namespace.as_str(),
             session.id.as_str(),
             &self.shared.incarnation,
-            self.branch().as_str(),
+            branch.as_str(),
             effect.as_str(),
         ];
         for part in parts {

@@ -1,20 +1,21 @@
 //! The inbox: what others send a run, taken over between its steps.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rekindle_core::codec::Limits;
 use rekindle_core::record::{
-    Command, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet, RunOutcome,
-    WaitDecision,
+    Command, HistoryLost, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken, LogAppend, RegisterSet,
+    RunOutcome, WaitDecision,
 };
 use rekindle_core::{
-    BranchId, Entry, Error, Head, Json, LogName, MessageId, OwnerId, Position, Record, Result, RunId, Seq, SessionKey,
-    State, Timestamp, WaitId, WaitState,
+    BranchId, Damage, DamageKind, Entry, Error, Head, Json, LogName, MessageId, OwnerId, Position, Record, Result,
+    RunId, Seq, SessionInfo, SessionKey, State, Timestamp, WaitId, WaitState,
 };
 
-use super::{Core, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, own_run, register};
+use super::{Core, DamagedInbox, Driver, End, NewCheckpoint, STOPPING, Shared, Stop, limits, own_run, register};
 use crate::engine::Engine;
 use crate::message::Message;
 use crate::wait::check_answer;
@@ -166,6 +167,12 @@ impl Driver {
         self.take_over(core, entries, obey).await
     }
 
+    /// Reads the inbox of a session that was opened before.
+    pub(super) async fn read_inbox(&self, taken: Seq, info: &SessionInfo) -> Result<Unread> {
+        let unread = self.insist(|| read_behind(self.engine(), self.session(), taken.0, TAKE)).await?;
+        if unread.len() < TAKE { unread.up_to(taken, info) } else { Ok(unread) }
+    }
+
     /// Takes over everything that stands in the inbox, and gives its end.
     pub(super) async fn take_whole_inbox(&self, core: &mut Core) -> Result<Head> {
         loop {
@@ -177,17 +184,25 @@ impl Driver {
             }
             self.take_inbox(core, true).await?;
             if core.state.inbox_taken() == before {
-                let message = format!("the inbox ends at record {}, but there is nothing behind {before}", head.seq);
-                return Err(Error::corrupt(message).on(self.session()));
+                self.take_over(core, Unread::default().up_to(before, &info)?, true).await?;
             }
         }
     }
 
-    /// The same with what was read of the inbox before.
-    pub(super) async fn take_over(&self, core: &mut Core, mut entries: Vec<Received>, obey: bool) -> Result<()> {
+    /// The same with what was read of the inbox before. Records that cannot be read stop the run, unless its policy is
+    /// to go on without them, which is recorded.
+    pub(super) async fn take_over(&self, core: &mut Core, unread: Unread, obey: bool) -> Result<()> {
+        unread.check(self.session(), self.options().on_damaged_inbox)?;
+        let Unread { records: mut entries, mut damaged, behind_end } = unread;
         let all = entries.len();
         entries.truncate(fitting(&entries, core.limits.batch_bytes / 4));
-        let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(()) };
+        if entries.len() < all {
+            let taken = entries.last().map(|entry| entry.seq);
+            damaged.retain(|damage| taken.is_some_and(|taken| damage.first <= taken));
+        }
+        let ends = entries.last().map(|entry| entry.seq).into_iter().chain(damaged.iter().map(|damage| damage.last));
+        let Some(last) = ends.max() else { return core.stage(self.passed_over(core, &behind_end)) };
+        damaged.extend(behind_end);
         if entries.len() < all || all >= TAKE {
             // The rest follows with the next step.
             self.shared.inbox_rest.store(true, Ordering::SeqCst);
@@ -196,7 +211,8 @@ impl Driver {
             Some(known) => known,
             None => known_messages(&core.state)?,
         };
-        let mut records = vec![InboxTaken::new(last).into()];
+        let mut records = self.passed_over(core, &damaged);
+        records.push(InboxTaken::new(last).into());
         records.extend(taken_over(&core.state, &entries, self.branch(), &mut known, &core.limits)?);
         core.known_messages = Some(known);
         records.extend(self.shared.pending_stop(&entries, obey)?);
@@ -215,13 +231,28 @@ impl Driver {
         self.shared.inbox_seen.fetch_max(last.0, Ordering::SeqCst);
         Ok(())
     }
+
+    /// The records that say which records of the inbox the run goes on without.
+    fn passed_over(&self, core: &Core, damaged: &[Damage]) -> Vec<Record> {
+        let known = |lost: &HistoryLost| {
+            let same = |known: &HistoryLost| known.branch == lost.branch && known.through == lost.through;
+            core.state.lost().iter().any(same)
+        };
+        let lost = damaged.iter().filter_map(|damage| HistoryLost::of(std::slice::from_ref(damage)));
+        let lost = lost.filter(|lost| !known(lost));
+        let author = Some(self.shared.author.clone());
+        lost.map(|lost| HistoryLost { author: author.clone(), ..lost }.into()).collect()
+    }
 }
 
 impl Driver {
     /// Takes over what was sent to this very branch while another one ran, which passed it by: answers to
     /// its waits, and commands to the run it goes on from. Messages belong to the branch that ran.
     pub(super) async fn take_passed_by(&self, core: &mut Core, from: Seq, to: Seq, obey: bool) -> Result<()> {
-        let mut entries = read_behind(self.engine(), self.session(), from.0, usize::MAX).await?;
+        let mut unread = read_behind(self.engine(), self.session(), from.0, usize::MAX).await?;
+        unread.damaged.retain(|damage| damage.first <= to);
+        unread.check(self.session(), self.options().on_damaged_inbox)?;
+        let Unread { records: mut entries, damaged, .. } = unread;
         entries.retain(|entry| {
             entry.seq <= to
                 && match &entry.record {
@@ -232,7 +263,8 @@ impl Driver {
                     _ => false,
                 }
         });
-        let mut records = taken_over(&core.state, &entries, self.branch(), &mut HashSet::new(), &core.limits)?;
+        let mut records = self.passed_over(core, &damaged);
+        records.extend(taken_over(&core.state, &entries, self.branch(), &mut HashSet::new(), &core.limits)?);
         records.extend(self.shared.pending_stop(&entries, obey)?);
         self.make_room(core, &records).await?;
         core.stage(records)?;
@@ -327,35 +359,120 @@ impl Received {
     }
 }
 
-/// The records of the inbox behind `seq`, about as many as are wanted.
-pub(crate) async fn read_behind(
-    engine: &Engine,
-    session: &SessionKey,
-    seq: u64,
-    wanted: usize,
-) -> Result<Vec<Received>> {
-    let mut received = Vec::new();
-    let mut from = Seq(seq + 1);
+/// What was read of the inbox: records, and damage where there is no telling what was sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unread {
+    pub(crate) records: Vec<Received>,
+    /// Damage within the inbox.
+    damaged: Vec<Damage>,
+    /// Damage behind its end, where the next record will stand.
+    behind_end: Vec<Damage>,
+}
+
+impl Deref for Unread {
+    type Target = [Received];
+
+    fn deref(&self) -> &[Received] {
+        &self.records
+    }
+}
+
+impl Unread {
+    /// Keeps what stands behind a record.
+    pub(crate) fn behind(mut self, taken: Seq) -> Self {
+        self.records.retain(|received| received.seq > taken);
+        self.damaged.retain(|damage| damage.last > taken);
+        self
+    }
+
+    /// The same, with the damage that the session knows of: what was read behind `taken` may end before the inbox does,
+    /// and a store may have noticed damage behind its end.
+    pub(crate) fn up_to(mut self, taken: Seq, info: &SessionInfo) -> Result<Self> {
+        let (inbox, head) = (BranchId::inbox(), info.branch(&BranchId::inbox())?.head.seq);
+        let read = self.records.last().map(|received| received.seq);
+        let last = read.into_iter().chain(self.damaged.iter().map(|damage| damage.last)).fold(taken, Seq::max);
+        if last < head {
+            self.damaged.push(gone(last.next(), head));
+        }
+        let behind = |damage: &&Damage| damage.branch == inbox && damage.last > taken && is_lost(damage);
+        for damage in info.damage.iter().filter(behind) {
+            if !self.damaged.iter().any(|known| known.first <= damage.first && known.last >= damage.last) {
+                let list = if damage.first > head { &mut self.behind_end } else { &mut self.damaged };
+                list.push(damage.clone());
+            }
+        }
+        Ok(self)
+    }
+
+    /// All damage.
+    pub(crate) fn damage(&self) -> impl Iterator<Item = &Damage> {
+        self.damaged.iter().chain(&self.behind_end)
+    }
+
+    /// An error if there is damage, unless the policy is to go on without what cannot be read.
+    pub(crate) fn check(&self, session: &SessionKey, policy: DamagedInbox) -> Result<()> {
+        match self.error(session) {
+            Some(error) if policy == DamagedInbox::Stop => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error about the records that cannot be read, if there are any.
+    pub(crate) fn error(&self, session: &SessionKey) -> Option<Error> {
+        let first = self.damage().next()?;
+        let spans = self.damage().take(10).map(|damage| match damage.first == damage.last {
+            true => damage.first.to_string(),
+            false => format!("{} to {}", damage.first, damage.last),
+        });
+        let (spans, more) = (spans.collect::<Vec<_>>().join(", "), self.damage().count().saturating_sub(10));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "the inbox cannot be read at {spans}{more}: a message, an answer or a command may be lost ({})",
+            first.detail
+        );
+        let hint = "verify the session and look at the records of its inbox; restore it from a copy, or resume and \
+                    go on without them (`on_damaged_inbox` = `continue`), then send again what was lost";
+        let kind = first.to_error(session).kind().clone();
+        Some(Error::new(kind, message).on(session).at(first.position()).hint(hint))
+    }
+}
+
+/// Returns true if records cannot be read because of it.
+fn is_lost(damage: &Damage) -> bool {
+    !matches!(damage.kind, DamageKind::Torn | DamageKind::Header | DamageKind::Index | DamageKind::RolledBack)
+}
+
+fn gone(first: Seq, last: Seq) -> Damage {
+    Damage::new(DamageKind::Missing, BranchId::inbox(), first, last, "the records are gone")
+}
+
+/// The records of the inbox behind `seq`, about as many as are wanted, and what cannot be read among them.
+pub(crate) async fn read_behind(engine: &Engine, session: &SessionKey, seq: u64, wanted: usize) -> Result<Unread> {
+    let mut unread = Unread::default();
+    let mut from = Seq(seq).next();
     loop {
         let entries = engine.journal().read(session, &BranchId::inbox(), from, PAGE).await?;
-        let full = entries.len() == PAGE;
+        let full = entries.len() >= PAGE;
         for entry in entries {
             match entry {
                 Entry::Batch(batch) => {
+                    if batch.first > from {
+                        unread.damaged.push(gone(from, batch.first.previous()));
+                    }
                     from = batch.last.next();
                     let records = batch.numbered().filter(|(at, _)| at.0 > seq);
-                    received.extend(records.map(|(seq, record)| Received {
-                        seq,
-                        at: batch.at,
-                        record: record.clone(),
-                    }));
+                    let received =
+                        |(seq, record): (Seq, &Record)| Received { seq, at: batch.at, record: record.clone() };
+                    unread.records.extend(records.map(received));
                 }
-                // What cannot be read is passed over: it must not stop the run for ever.
-                Entry::Damaged(damage) => from = damage.last.next(),
+                Entry::Damaged(damage) => {
+                    from = damage.last.next().max(from);
+                    unread.damaged.push(damage);
+                }
             }
         }
-        if !full || received.len() >= wanted {
-            return Ok(received);
+        if !full || unread.records.len() >= wanted {
+            return Ok(unread);
         }
     }
 }

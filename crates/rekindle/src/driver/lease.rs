@@ -152,7 +152,7 @@ impl Shared {
         self.inbox_news.store(true, Ordering::SeqCst);
         // Unless the run itself has taken it over meanwhile, and reacted.
         if self.inbox_seen.fetch_max(inbox.head.seq.0, Ordering::SeqCst) == known {
-            self.react(&entries, true);
+            self.react(&entries.records, true);
         }
         self.news.notify_waiters();
     }

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::try_join;
-use rekindle_core::{BranchId, Lease, Restored, Result, SessionInfo, SessionKey};
+use rekindle_core::{BranchId, Lease, Restored, Result, Seq, SessionInfo, SessionKey};
 
-use super::inbox::{Received, read_behind};
+use super::inbox::{Unread, read_behind};
 use crate::engine::Engine;
 
 /// How many of the newest records of an inbox are read while nobody knows yet which were taken over.
@@ -16,23 +16,25 @@ const NEWEST: u64 = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Looked {
     pub(crate) restored: Restored,
-    pub(crate) unread: Vec<Received>,
+    pub(crate) unread: Unread,
 }
 
 impl Looked {
     /// Reads a session that was just opened, and its inbox.
     pub(crate) async fn at(engine: &Engine, info: SessionInfo) -> Result<Self> {
         let key = info.header.key.clone();
-        let last = info.branch(&BranchId::inbox())?.head.seq.0;
-        let guessed = last.saturating_sub(NEWEST);
-        let newest =
-            async { if last == 0 { Ok(Vec::new()) } else { read_behind(engine, &key, guessed, usize::MAX).await } };
-        let (restored, mut unread) = try_join(engine.journal().load_opened(info, None), newest).await?;
+        let head = info.branch(&BranchId::inbox())?.head.seq;
+        let guessed = head.0.saturating_sub(NEWEST);
+        let newest = async {
+            if head == Seq::ZERO { Ok(Unread::default()) } else { read_behind(engine, &key, guessed, usize::MAX).await }
+        };
+        let (restored, newest) = try_join(engine.journal().load_opened(info, None), newest).await?;
         let taken = restored.state.inbox_taken();
-        match taken.0 >= guessed {
-            true => unread.retain(|received| received.seq > taken),
-            false => unread = read_behind(engine, &key, taken.0, usize::MAX).await?,
-        }
+        let unread = match taken.0 >= guessed {
+            true => newest.behind(taken),
+            false => read_behind(engine, &key, taken.0, usize::MAX).await?,
+        };
+        let unread = unread.up_to(taken, &restored.info)?;
         Ok(Self { restored, unread })
     }
 

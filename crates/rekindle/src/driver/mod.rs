@@ -12,6 +12,7 @@ mod lease;
 mod limits;
 mod live;
 mod looked;
+mod lost;
 mod open;
 mod options;
 mod own_run;
@@ -45,7 +46,7 @@ pub use effect::{Attempt, Effect, Performed, Recorded, Tried};
 pub use frequency::{Frequency, Smart};
 pub use inbox::Inbox;
 pub use lease::Evicted;
-pub use options::{OnWait, PersistFailure, ResumeOptions, RunOptions};
+pub use options::{DamagedInbox, OnWait, PersistFailure, ResumeOptions, RunOptions};
 pub use run::{End, RunHandle, RunReport};
 pub use waits::WaitPurpose;
 
@@ -54,11 +55,13 @@ pub(crate) use control::Stop;
 pub(crate) use drift::REGISTER as DEFINITION;
 pub(crate) use effect::Known;
 pub(crate) use inbox::{
-    NextInput, Received, for_owner, holds_message, is_for_branch, marked_input, next_input, on_branch, read_behind,
+    NextInput, Received, Unread, for_owner, holds_message, is_for_branch, marked_input, next_input, on_branch,
+    read_behind,
 };
 pub(crate) use limits::{check_value, shortened};
 pub(crate) use live::Live;
 pub(crate) use looked::Looked;
+pub(crate) use lost::of as history_lost;
 pub(crate) use open::{Opening, open};
 pub(crate) use options::run_option_setters;
 pub(crate) use own_run::{
@@ -95,6 +98,8 @@ pub(crate) struct Shared {
     /// The runs this one continues, directly.
     continues: Option<RunId>,
     evicted: Option<Evicted>,
+    /// Who started or resumed it.
+    author: String,
     /// The run it continues if that had not ended by itself: commands to that run are meant for this
     /// one.
     stands_for: Option<RunId>,

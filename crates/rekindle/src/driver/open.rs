@@ -6,21 +6,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rekindle_core::record::{
-    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, InboxTaken, RegisterSet, RegisterUnset,
-    RunStarted, StaleAccepted,
+    BudgetRaised, CheckpointSubstituted, DriftAccepted, Edit, Extra, HistoryLost, InboxTaken, RegisterSet,
+    RegisterUnset, RunStarted, StaleAccepted,
 };
 use rekindle_core::{
     BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Head, Json, Lease, LeaseAction, LeaseRequest, OwnerId,
-    Position, Record, Restored, Result, RunId, Seq, SessionKey, State, Status, StoreExt as _, Target,
+    Position, Record, Restored, Result, RunId, Seq, SessionInfo, SessionKey, State, Status, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, WriterOptions};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::control::Control;
-use super::inbox::{INPUTS, Received, has_message, inputs_begun, read_behind};
+use super::inbox::{INPUTS, Unread, has_message, inputs_begun, read_behind};
 use super::lease::{Deadline, Evicted, keep, release};
 use super::looked::Looked;
+use super::lost::lost_before;
 use super::validate::{Case, Situation, validate};
 use super::{
     Core, Driver, Fingerprint, Ledger, MEMORY, ResumeOptions, RunOptions, SECRET, STOPPING, Shared, budget, drift,
@@ -92,6 +93,7 @@ async fn claim(opening: &Opening<'_>) -> Result<Claim> {
         Some(looked) => looked.restored.info.clone(),
         None => engine.journal().open(session).await?,
     };
+    info.check_header()?;
     let wanted = match &resume.checkpoint {
         Some(id) => Some(resumable(opening, id).await?),
         None => None,
@@ -144,7 +146,13 @@ async fn check_before(opening: &Opening<'_>, start: &Position, branch: &BranchIn
         false => journal.load(opening.session, Some(start)).await?,
     };
     let stale = check_seen(opening, &branch.branch, branch.head).await?;
-    let (_, records, ..) = prepare(opening, &restored, restored.state.inbox_taken(), None, None).await?;
+    let taken = restored.state.inbox_taken();
+    if start.seq == branch.head.seq {
+        // What was sent to the branch while another one ran.
+        let unread = read_behind(opening.engine, opening.session, taken.0, usize::MAX).await?;
+        unread.check(opening.session, opening.options.on_damaged_inbox)?;
+    }
+    let (_, records, ..) = prepare(opening, &restored, taken, None, None).await?;
     let limits = journal.codec().limits();
     records.iter().try_for_each(|record| limits::check(record, limits))?;
     Ok(stale)
@@ -231,26 +239,51 @@ async fn open_under(opening: &Opening<'_>, mut claim: Claim) -> Result<Opened> {
             (restored, claim, substituted, None)
         }
     };
-    let prepared = prepare_claimed(opening, &restored, &claim, unread.as_deref()).await;
-    let (case, mut records, started, ledger) = match prepared {
+    let prepared = async {
+        let prepared = prepare_claimed(opening, &restored, &claim, unread.as_ref()).await?;
+        let lost = lost_history(opening, &restored, &claim).await?;
+        // On record before the first record of the run: who looks at the session finds the run.
+        if claim.lease.branch != restored.info.current {
+            opening.engine.journal().choose_branch(opening.session, &claim.lease.branch).await?;
+        }
+        Ok::<_, Error>((prepared, lost))
+    };
+    let ((case, mut records, started, ledger), lost) = match prepared.await {
         Ok(prepared) => prepared,
         Err(error) => {
             release(opening.engine, &claim.lease).await;
             return Err(error);
         }
     };
+    records.splice(0..0, lost.into_iter().map(Record::from));
     records.extend(substituted);
     let taken = restored.state.inbox_taken();
     // A branch that was just made was sent nothing.
     let passed_by = Some((taken, claim.inbox_skipped)).filter(|(taken, to)| to > taken && !claim.forked);
+    let info = restored.info.clone();
     let driver = driver(opening, restored, claim, &started, ledger);
-    if let Err(error) = driver.begin(records, case, passed_by, unread).await {
+    if let Err(error) = driver.begin(records, case, passed_by, (unread, &info)).await {
         release(opening.engine, &driver.shared.lease).await;
         return Err(error);
     }
     let tasks =
         vec![tokio::spawn(keep(Arc::clone(&driver.shared))), tokio::spawn(Arc::clone(&driver.shared).enforce_grace())];
     Ok(Opened { driver, case, keeper: Keeper(tasks) })
+}
+
+/// What the branch of a run does not know of the lines it was forked from.
+async fn lost_history(opening: &Opening<'_>, restored: &Restored, claim: &Claim) -> Result<Vec<HistoryLost>> {
+    let (engine, branch) = (opening.engine, &claim.lease.branch);
+    let author = opening.resume.author();
+    match restored.info.branch(branch) {
+        Ok(info) if info.parent.is_none() => Ok(Vec::new()),
+        Ok(_) => lost_before(engine, &restored.info, branch, &restored.state, &author).await,
+        // It was made since.
+        Err(_) => {
+            let info = engine.journal().open(opening.session).await?;
+            lost_before(engine, &info, branch, &restored.state, &author).await
+        }
+    }
 }
 
 impl Driver {
@@ -261,7 +294,7 @@ impl Driver {
         records: Vec<Record>,
         case: Case,
         passed_by: Option<(Seq, Seq)>,
-        unread: Option<Vec<Received>>,
+        (unread, info): (Option<Unread>, &SessionInfo),
     ) -> Result<()> {
         let mut core = self.shared.core.lock().await;
         let most = core.limits.batch_records / 4;
@@ -285,10 +318,11 @@ impl Driver {
         if let Some((from, to)) = passed_by {
             self.take_passed_by(&mut core, from, to, case == Case::Resume).await?;
         }
-        match unread {
-            Some(unread) => self.take_over(&mut core, unread, case == Case::Resume).await,
-            None => self.take_inbox(&mut core, case == Case::Resume).await,
-        }
+        let unread = match unread {
+            Some(unread) => unread,
+            None => self.read_inbox(core.state.inbox_taken(), info).await?,
+        };
+        self.take_over(&mut core, unread, case == Case::Resume).await
     }
 }
 
@@ -327,7 +361,7 @@ async fn prepare_claimed(
     opening: &Opening<'_>,
     restored: &Restored,
     claim: &Claim,
-    unread: Option<&[Received]>,
+    unread: Option<&Unread>,
 ) -> Result<Prepared> {
     let stale = match claim.forked {
         true => claim.stale.clone(),
@@ -346,7 +380,7 @@ async fn prepare(
     restored: &Restored,
     inbox_taken: Seq,
     evicted: Option<&Evicted>,
-    unread: Option<&[Received]>,
+    unread: Option<&Unread>,
 ) -> Result<Prepared> {
     let Opening { engine, executor, options, resume, .. } = opening;
     let state = &restored.state;
@@ -386,14 +420,14 @@ async fn run_id(
     restored: &Restored,
     inbox_taken: Seq,
     case: Case,
-    unread: Option<&[Received]>,
+    unread: Option<&Unread>,
 ) -> Result<RunId> {
     let (engine, state) = (opening.engine, &restored.state);
     let reads = case == Case::NewTurn && !opening.has_input && opening.executor.reads_messages();
     let mut wanted = opening.resume.run.clone().filter(|_| case == Case::NewTurn);
     if wanted.is_none() && reads {
         let read = match unread {
-            Some(_) => Vec::new(),
+            Some(_) => Unread::default(),
             None => read_behind(engine, opening.session, inbox_taken.0, usize::MAX).await?,
         };
         wanted = own_run::of_turn(state, unread.unwrap_or(&read))?;
@@ -409,7 +443,7 @@ async fn check(
     opening: &Opening<'_>,
     restored: &Restored,
     inbox_taken: Seq,
-    unread: Option<&[Received]>,
+    unread: Option<&Unread>,
 ) -> Result<(Case, Vec<Record>)> {
     check_executor(opening, restored)?;
     let has_input = opening.has_input || has_queued(opening, restored, inbox_taken, unread).await?;
@@ -470,21 +504,19 @@ fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
 }
 
 /// Whether a message waits for a turn of its own. While a turn is not finished, there is none.
-async fn has_queued(
-    opening: &Opening<'_>,
-    restored: &Restored,
-    taken: Seq,
-    unread: Option<&[Received]>,
-) -> Result<bool> {
+async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq, unread: Option<&Unread>) -> Result<bool> {
     let (executor, state) = (opening.executor, &restored.state);
     if !executor.reads_messages() || executor.is_mid_turn(state) {
         return Ok(false);
     }
     let read = match unread {
-        Some(_) => Vec::new(),
+        Some(_) => Unread::default(),
         None => read_behind(opening.engine, opening.session, taken.0, usize::MAX).await?,
     };
-    Ok(has_message(state, unread.unwrap_or(&read))? || executor.has_queued(state))
+    let unread = unread.unwrap_or(&read);
+    // Otherwise a session whose message is lost would look as if it had been sent none.
+    unread.check(opening.session, opening.options.on_damaged_inbox)?;
+    Ok(has_message(state, unread)? || executor.has_queued(state))
 }
 
 fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {
@@ -589,6 +621,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         stands_for: started.continues.clone().filter(|_| !has_failed),
         continues: started.continues.clone(),
         evicted,
+        author: opening.resume.author(),
         options: opening.options.clone(),
         deadline: Deadline::new(asked, engine.lease()),
         control: Control::default(),

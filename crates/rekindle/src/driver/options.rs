@@ -37,6 +37,16 @@ pub enum OnWait {
     Hold,
 }
 
+/// What a run does about records of its inbox that cannot be read: what was sent in them is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DamagedInbox {
+    /// It does not begin, or stops before its next step, with an error that names the records.
+    #[default]
+    Stop,
+    /// It goes on without them; which they are is recorded.
+    Continue,
+}
+
 /// How a run behaves.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -60,6 +70,8 @@ pub struct RunOptions {
     pub retention: Option<Policy>,
     /// What happens when everything waits.
     pub on_wait: OnWait,
+    /// What happens when records of its inbox cannot be read.
+    pub on_damaged_inbox: DamagedInbox,
     /// How long calls that are under way may take to end when the run is stopped.
     pub grace: Duration,
     /// A partial answer is kept after so many more bytes,
@@ -80,6 +92,7 @@ impl Default for RunOptions {
             pending_writes: true,
             retention: None,
             on_wait: OnWait::Suspend,
+            on_damaged_inbox: DamagedInbox::Stop,
             grace: Duration::from_secs(10),
             partial_bytes: 4 << 10,
             partial_interval: Duration::from_secs(2),
@@ -103,6 +116,10 @@ impl RunOptions {
         }
         if self.on_persist_failure == PersistFailure::Degrade {
             weakened.push("on_persist_failure=degrade: the run goes on while the store is away".to_owned());
+        }
+        if self.on_damaged_inbox == DamagedInbox::Continue {
+            let text = "on_damaged_inbox=continue: the run goes on without records of its inbox that cannot be read";
+            weakened.push(text.to_owned());
         }
         weakened
     }
@@ -143,6 +160,13 @@ macro_rules! run_option_setters {
         #[must_use]
         pub fn on_wait(mut self, on_wait: $crate::OnWait) -> Self {
             self.options.on_wait = on_wait;
+            self
+        }
+
+        /// What happens when records of the session's inbox cannot be read.
+        #[must_use]
+        pub fn on_damaged_inbox(mut self, policy: $crate::DamagedInbox) -> Self {
+            self.options.on_damaged_inbox = policy;
             self
         }
 
@@ -190,6 +214,7 @@ pub struct ResumeOptions {
     pub(crate) patience: Duration,
     pub(crate) checkpoint_config: Option<CheckpointConfig>,
     pub(crate) on_wait: Option<OnWait>,
+    pub(crate) on_damaged_inbox: Option<DamagedInbox>,
     pub(crate) input: Option<u64>,
     pub(crate) handover: Handover,
     pub(crate) run: Option<RunId>,
@@ -301,6 +326,13 @@ impl ResumeOptions {
     #[must_use]
     pub fn on_wait(mut self, on_wait: OnWait) -> Self {
         self.on_wait = Some(on_wait);
+        self
+    }
+
+    /// What happens when records of the session's inbox cannot be read, whatever the options of what runs say.
+    #[must_use]
+    pub fn on_damaged_inbox(mut self, policy: DamagedInbox) -> Self {
+        self.on_damaged_inbox = Some(policy);
         self
     }
 

@@ -213,6 +213,7 @@ pub(crate) async fn start(
 /// says or else the engine or else the graph.
 fn configured(engine: &Engine, kind: &str, mut options: RunOptions, resume: &ResumeOptions) -> RunOptions {
     options.on_wait = resume.on_wait.unwrap_or(options.on_wait);
+    options.on_damaged_inbox = resume.on_damaged_inbox.unwrap_or(options.on_damaged_inbox);
     if kind != crate::executor::graph::KIND {
         return options;
     }

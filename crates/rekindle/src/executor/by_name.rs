@@ -43,6 +43,28 @@ pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec
     }
 }
 
+/// Calls of the last answers of models that have not ended: they were decided, and may be begun.
+pub(crate) fn unended_calls(state: &State) -> Vec<EffectId> {
+    let calls = match name(state) {
+        Some(agent::KIND) => agent::unended_calls(state, &agent::Scope::default()),
+        Some(graph::KIND) => graph::unended_calls(state),
+        _ => Ok(Vec::new()),
+    };
+    // A state that its executor cannot read has no calls that it could go on with.
+    calls.unwrap_or_default()
+}
+
+/// The turn of a plan, graph or flow that has not ended: everything it has not recorded may be begun.
+pub(crate) fn open_turn(state: &State) -> Option<u64> {
+    let turn = match name(state)? {
+        plan::KIND => plan::state::PlanRegister::load(state).ok()?.turn,
+        graph::KIND => graph::state::GraphRegister::load(state).ok()?.turn,
+        flow::KIND => flow::turn(state)?,
+        _ => return None,
+    };
+    Some(turn).filter(|_| is_mid_turn(state))
+}
+
 /// An error if an executor could not read `value` in a register of its own. Other registers take
 /// anything.
 pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {

@@ -191,7 +191,7 @@ impl Writer {
         header.metadata.insert(MARK.into(), self.mark(false));
         let bytes: usize = header.metadata.values().map(|value| value.as_str().len()).sum();
         let sealed = match bytes <= METADATA {
-            true => journal.codec().seal_header(&header).map(drop),
+            true => journal.codec().check_header(&header),
             false => Err(Error::limit("bytes of the metadata", bytes as u64, METADATA as u64)),
         };
         if let Err(error) = sealed {

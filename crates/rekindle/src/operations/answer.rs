@@ -238,7 +238,7 @@ async fn signalled_elsewhere(engine: &Engine, session: &SessionKey, name: &str) 
 /// The wait as the next run will see it, with the answers it has not read yet.
 async fn with_unread(engine: &Engine, restored: &Restored, wait: &WaitId) -> Result<(WaitState, Vec<Received>)> {
     let found = restored.state.wait(wait).ok_or_else(|| Error::not_found(format!("there is no wait `{wait}`")))?;
-    let mut unread = inbox::unread(engine, restored).await?;
+    let mut unread = inbox::unread(engine, restored).await?.records;
     let branch = &restored.position.branch;
     let is_meant = |given: &InboxAnswer| given.wait == *wait && is_for_branch(given, branch);
     unread.retain(|received| matches!(&received.record, Record::InboxAnswer(given) if is_meant(given)));

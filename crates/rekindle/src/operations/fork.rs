@@ -2,7 +2,8 @@
 
 use rekindle_core::record::{CheckpointSource, Edit, Extra, InboxTaken};
 use rekindle_core::{
-    BranchId, BranchInfo, CheckpointId, Error, ErrorKind, Position, Record, Restored, Result, Seq, SessionKey, Target,
+    BranchId, BranchInfo, CheckpointId, Damage, Error, ErrorKind, Position, Record, Restored, Result, Seq, SessionInfo,
+    SessionKey, Target,
 };
 use serde::Serialize;
 
@@ -10,6 +11,7 @@ use super::at::At;
 use super::change::{self, Change};
 use super::contention::Contention;
 use super::write;
+use crate::driver::history_lost;
 use crate::engine::Engine;
 
 /// How to fork.
@@ -38,6 +40,9 @@ pub struct Forked {
     pub position: Position,
     /// The checkpoint that marks its edits.
     pub checkpoint: Option<CheckpointId>,
+    /// Damage to records behind the place where it begins: calls that may have been begun there are in doubt.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<Damage>,
 }
 
 /// Starts a branch at a moment; copies nothing, costs the same at any moment, and disturbs nobody
@@ -89,8 +94,29 @@ async fn fork_at(
     let branch = options.branch.clone().unwrap_or_else(generate);
     let made = journal.fork(session, from, branch.clone()).await?;
     let from = made.parent.clone().unwrap_or_else(|| from.clone());
-    let head = begin_fork(engine, session, &made, &from, edits).await?;
-    Ok(Forked { session: session.clone(), position: Position::new(branch.clone(), head), branch, from, checkpoint })
+    let info = journal.open(session).await?;
+    let damage = journal.damage_at_end(&info, &from).await?;
+    let mut records = Vec::from_iter(lost_behind(engine, info, &from, &damage, &options.author).await?);
+    records.extend(edits);
+    let head = begin_fork(engine, session, &made, &from, records).await?;
+    let position = Position::new(branch.clone(), head);
+    Ok(Forked { session: session.clone(), position, branch, from, checkpoint, damage })
+}
+
+/// The record that says that the records behind a fork are lost, if they are. What is older is looked for when the
+/// branch is run.
+async fn lost_behind(
+    engine: &Engine,
+    info: SessionInfo,
+    from: &Position,
+    damage: &[Damage],
+    author: &str,
+) -> Result<Option<Record>> {
+    if damage.is_empty() {
+        return Ok(None);
+    }
+    let restored = engine.journal().load_opened(info, Some(from)).await?;
+    Ok(history_lost(&restored.state, damage, &write::by(author)).map(Record::from))
 }
 
 /// Writes the first batch of a fork; where the branch ends then.
@@ -102,12 +128,13 @@ async fn begin_fork(
     edits: Vec<Record>,
 ) -> Result<Seq> {
     let is_new = made.head.seq == from.seq;
-    if !is_new && !edits.is_empty() {
+    let edited = |record: &Record| !matches!(record, Record::HistoryLost(_));
+    if !is_new && edits.iter().any(edited) {
         let message = format!("branch `{}` exists already and has gone on", made.branch);
         return Err(Error::new(ErrorKind::AlreadyExists, message).hint("choose another name for the branch"));
     }
-    let mut records = Vec::from_iter(inbox_taken(engine, session).await?);
-    records.extend(edits);
+    let mut records = edits;
+    records.splice(0..0, inbox_taken(engine, session).await?);
     if !is_new || records.is_empty() {
         return Ok(made.head.seq);
     }
@@ -136,6 +163,9 @@ pub struct Edited {
     pub position: Position,
     /// The checkpoint that marks the edit.
     pub checkpoint: CheckpointId,
+    /// Damage to records behind the place where a new branch begins.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<Damage>,
 }
 
 /// Changes the state at a moment, as a new record that says who did it and why. At the end of a
@@ -190,6 +220,7 @@ async fn edit_head(
         forked: false,
         position,
         checkpoint,
+        damage: Vec::new(),
     }))
 }
 
@@ -204,7 +235,8 @@ async fn edit_fork(
         ForkOptions { branch: None, edits: changes.to_vec(), author: author.to_owned(), reason: reason.to_owned() };
     let forked = fork_at(engine, session, from, &options, CheckpointSource::Update).await?;
     let checkpoint = forked.checkpoint.ok_or_else(|| Error::invalid("there is nothing to change"))?;
-    Ok(Edited { session: forked.session, branch: forked.branch, forked: true, position: forked.position, checkpoint })
+    let Forked { session, branch, position, damage, .. } = forked;
+    Ok(Edited { session, branch, forked: true, position, checkpoint, damage })
 }
 
 /// The batch of an edit: who and why, the changes, and the checkpoint that marks them.

@@ -17,7 +17,7 @@ use super::fork::{self, ForkOptions};
 use super::jobs::{self, Enqueue, EnqueuedJob, JobInput};
 use super::write::{self, Decided};
 use super::{inbox, send, show};
-use crate::driver::{NEXT_RUN, Received, holds_message, next_input, next_run};
+use crate::driver::{NEXT_RUN, Received, Unread, holds_message, next_input, next_run};
 use crate::engine::Engine;
 use crate::executor::by_name;
 use crate::executor::graph::state::OVERLAY;
@@ -116,7 +116,7 @@ async fn check_something(engine: &Engine, restored: &Restored, wanted: &GoOn) ->
     }
     let unread = inbox::behind(engine, &wanted.session, restored.state.inbox_taken()).await?;
     match what_is_next(&restored.state, &unread)? {
-        Next::Nothing => Err(nothing(restored.state.status())),
+        Next::Nothing => Err(nothing_in(restored, &unread)),
         _ => Ok(()),
     }
 }
@@ -182,11 +182,13 @@ async fn check_unasked(engine: &Engine, session: &SessionKey) -> Result<()> {
     }
 }
 
-/// Makes a branch the one a resume goes on with: the one that was leased last.
+/// Makes a branch the one a resume goes on with, unless somebody runs the session.
 async fn switch(engine: &Engine, session: &SessionKey, branch: &BranchId) -> Result<()> {
     let store = engine.journal().store();
     let lease = store.acquire(session, branch, &engine.new_owner()?, engine.lease()).await?;
-    store.release(&lease).await.map(drop)
+    let chosen = engine.journal().choose_branch(session, branch).await;
+    store.release(&lease).await?;
+    chosen.map(drop)
 }
 
 /// The changes that set memory. What a strand of a graph wrote counts less than what is set now.
@@ -231,6 +233,11 @@ fn what_is_next(state: &State, unread: &[Received]) -> Result<Next> {
     Ok(Next::Nothing)
 }
 
+/// There is nothing to go on with, or it cannot be read.
+fn nothing_in(restored: &Restored, unread: &Unread) -> Error {
+    unread.error(&restored.info.header.key).unwrap_or_else(|| nothing(restored.state.status()))
+}
+
 fn nothing(status: Status) -> Error {
     Error::new(ErrorKind::NotResumable, format!("the session is {status} and no input was given"))
         .hint("give it something to begin with")
@@ -244,7 +251,7 @@ pub(super) async fn going_on(engine: &Engine, session: &SessionKey, wanted: Opti
         let restored = engine.journal().load(session, None).await?;
         let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
         match what_is_next(&restored.state, &unread)? {
-            Next::Nothing => return Err(nothing(restored.state.status())),
+            Next::Nothing => return Err(nothing_in(&restored, &unread)),
             Next::GoesOn(run) => return Ok(Some(run)),
             Next::Begins(Some(run)) => return Ok(Some(run)),
             Next::Begins(None) => {}

@@ -2,7 +2,7 @@
 
 use rekindle_core::{
     BranchId, CheckpointId, CheckpointInfo, Damage, Entry, Error, Head, MAX_FRAMES, Position, Record, Result, Seq,
-    SessionKey, Status, Timestamp,
+    SessionInfo, SessionKey, Status, Timestamp,
 };
 use serde::Serialize;
 
@@ -82,6 +82,9 @@ pub struct SessionLog {
     pub current: BranchId,
     /// The branches, oldest first; the inbox is none of them.
     pub branches: Vec<BranchLog>,
+    /// What the store noticed when it opened the session, and damage to the newest records of the current branch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<Damage>,
 }
 
 /// A branch in the graph.
@@ -133,7 +136,19 @@ pub async fn log(engine: &Engine, session: &SessionKey, limit: usize) -> Result<
         let order = |branch: &BranchLog| (branch.parent.is_some(), branch.created_at);
         order(a).cmp(&order(b)).then_with(|| a.branch.cmp(&b.branch))
     });
-    Ok(SessionLog { session: session.clone(), current: info.current, branches })
+    let damage = newest_damage(engine, &info).await.map_err(|error| error.during("log"))?;
+    Ok(SessionLog { session: session.clone(), current: info.current, branches, damage })
+}
+
+/// What is known to be damaged without reading all of a session.
+async fn newest_damage(engine: &Engine, info: &SessionInfo) -> Result<Vec<Damage>> {
+    let mut damage = info.damage.clone();
+    let branch = info.current_branch()?;
+    let base = branch.base.map_or(Seq::ZERO, |base| base.seq);
+    let before = Position::new(branch.branch.clone(), branch.first_own().previous().max(base));
+    let found = engine.journal().damage_at_end(info, &before).await?;
+    damage.extend(found.into_iter().filter(|found| !info.damage.contains(found)));
+    Ok(damage)
 }
 
 /// Which records to show.

@@ -9,28 +9,30 @@ use rekindle_core::{
 };
 
 use super::contention::{Contention, is_lost};
-pub(super) use crate::driver::Received;
 use crate::driver::read_behind;
+pub(super) use crate::driver::{Received, Unread};
 use crate::engine::Engine;
 
 /// So many of the newest frames are read at a time.
 const NEWEST: usize = 64;
 
 /// The records of the inbox behind `seq`, as a run reads them.
-pub(super) async fn behind(engine: &Engine, session: &SessionKey, seq: Seq) -> Result<Vec<Received>> {
+pub(super) async fn behind(engine: &Engine, session: &SessionKey, seq: Seq) -> Result<Unread> {
     read_behind(engine, session, seq.0, usize::MAX).await
 }
 
 /// The records of the inbox that were not taken over when the session was opened to be restored.
-pub(super) async fn unread(engine: &Engine, restored: &Restored) -> Result<Vec<Received>> {
+pub(super) async fn unread(engine: &Engine, restored: &Restored) -> Result<Unread> {
     let (info, taken) = (&restored.info, restored.state.inbox_taken());
-    match info.branch(&BranchId::inbox())?.head.seq > taken {
-        true => behind(engine, &info.header.key, taken).await,
-        false => Ok(Vec::new()),
-    }
+    let unread = match info.branch(&BranchId::inbox())?.head.seq > taken {
+        true => behind(engine, &info.header.key, taken).await?,
+        false => Unread::default(),
+    };
+    unread.up_to(taken, info)
 }
 
-/// The newest record of the inbox that is `wanted`. What cannot be read is passed over.
+/// The newest record of the inbox that is `wanted`. What cannot be read is passed over: nobody knows what it asked
+/// for, and a run that begins reports it.
 pub(super) async fn newest(
     engine: &Engine,
     session: &SessionKey,

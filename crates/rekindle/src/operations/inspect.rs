@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rekindle_core::{CheckpointInfo, Head, Position, Restored, Result, SessionKey, State, StateDiff, Status};
+use rekindle_core::record::HistoryLost;
+use rekindle_core::{CheckpointInfo, Damage, Head, Position, Restored, Result, SessionKey, State, StateDiff, Status};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -35,6 +36,12 @@ pub struct Inspected {
     pub state: State,
     /// Kinds of records this version does not know, with how many.
     pub unknown: BTreeMap<String, u64>,
+    /// Damage to newer records of the branch: the state here may not be the last there was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<Damage>,
+    /// Records that could not be read any more and that the line went on without.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<HistoryLost>,
 }
 
 /// The complete state at a moment. Nothing is executed.
@@ -59,6 +66,7 @@ pub async fn inspect(engine: &Engine, session: &SessionKey, at: &At) -> Result<I
     let is_head = restored.info.branch(&restored.position.branch)?.head == restored.head;
     let now = restored.info.observed_at;
     let status = if is_head { show::status(&restored) } else { restored.state.status() };
+    let damage = damage_of(engine, &restored).await?;
     let Restored { state, position, head, .. } = restored;
     Ok(Inspected {
         session: session.clone(),
@@ -70,6 +78,8 @@ pub async fn inspect(engine: &Engine, session: &SessionKey, at: &At) -> Result<I
         waits: state.waits().map(|wait| WaitView::of(wait, now)).collect(),
         effects: state.effects().map(EffectView::of).collect(),
         unknown: state.unknown().clone(),
+        damage,
+        lost: state.lost().to_vec(),
         position,
         state,
     })
@@ -82,6 +92,9 @@ pub struct DiffSide {
     pub session: SessionKey,
     /// The moment.
     pub position: Position,
+    /// Damage to newer records of the branch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damage: Vec<Damage>,
 }
 
 /// The difference of two states.
@@ -106,14 +119,23 @@ pub async fn diff(engine: &Engine, a: (&SessionKey, &At), b: (&SessionKey, &At))
     let first = a.1.load(engine, a.0).await.map_err(|error| error.during("diff"))?;
     let second = b.1.load(engine, b.0).await.map_err(|error| error.during("diff"))?;
     let diff = StateDiff::between(&first.state, &second.state);
-    let side =
-        |session: &SessionKey, restored: Restored| DiffSide { session: session.clone(), position: restored.position };
+    let (first_damage, second_damage) = (damage_of(engine, &first).await?, damage_of(engine, &second).await?);
+    let side = |session: &SessionKey, restored: Restored, damage| DiffSide {
+        session: session.clone(),
+        position: restored.position,
+        damage,
+    };
     Ok(Diff {
         same: diff.is_empty(),
         patch: diff.to_json_patch()?,
         text: diff.to_string(),
         diff,
-        a: side(a.0, first),
-        b: side(b.0, second),
+        a: side(a.0, first, first_damage),
+        b: side(b.0, second, second_damage),
     })
+}
+
+/// Damage to records behind a state that was read.
+async fn damage_of(engine: &Engine, restored: &Restored) -> Result<Vec<Damage>> {
+    engine.journal().damage_at_end(&restored.info, &restored.position).await
 }

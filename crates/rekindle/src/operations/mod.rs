@@ -10,8 +10,8 @@
 //! | run | [`start`], [`resume`] |
 //! | have workers run | [`enqueue`], [`go_on`], [`run`], [`cancel_run`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
-//! | mend | [`settle`], [`verify`] |
-//! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`] |
+//! | mend | [`settle`], [`verify`], [`accept_rollback`] |
+//! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`], [`erase_session`] |
 //! | move | [`copy`], [`export`], [`import`] |
 //! | put away | [`plan_archive`], [`archive`], [`archives`], [`restore`] |
 //! | keep results or state yourself | [`pending`], [`save_state`], [`saved_state`] |
@@ -19,6 +19,7 @@
 //! What is changed by hand is changed by one atomic append at the end of a branch that nobody
 //! runs. A running session is never written to: it is sent a message, a command or an answer.
 
+mod accept;
 mod answer;
 mod archive;
 mod at;
@@ -53,6 +54,7 @@ mod transfer;
 mod waits;
 mod write;
 
+pub use accept::{AcceptedState, Found, accept_rollback};
 pub use answer::{Answer, Answered, answer, signal};
 pub use archive::{
     ArchiveEntry, ArchiveOptions, ArchivePlace, ArchivePlan, Archived, Archives, RestoreOptions, Restored, archive,
@@ -81,12 +83,12 @@ pub use replay::{By, ReplayStep, Replayed, StepEnd, replay};
 pub use resume::{resume, start};
 pub use retention::{
     Cleared, Deleted, Freed, Pruned, Unmarked, clear_session, delete_checkpoints, delete_inactive, delete_inactive_of,
-    delete_older_than, plan_prune, prune,
+    delete_older_than, erase_session, plan_prune, prune,
 };
 pub use run::{RunPhase, RunProgress, cancel_run, run};
 pub use saved::{Saved, SavedState, save_state, saved_state};
 pub use send::{Sent, send};
 pub use settle::{Settled, Settlement, settle};
 pub use show::{EffectView, Owner, Related, Resumable, RunView, Shown, Spending, WaitView, show};
-pub use transfer::{Moved, Verified, export, import, verify};
+pub use transfer::{Moved, Verified, check, export, import, verify};
 pub use waits::{OpenWait, OpenWaits, waits, waits_of};

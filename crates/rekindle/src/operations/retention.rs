@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rekindle_core::retention::{Policy, PrunePlan, Reason, Rule};
 use rekindle_core::{
-    BranchId, CheckpointId, DeletePlan, Error, ErrorKind, Namespace, ReadFrames, Removed, Result, Seq, SessionKey,
-    Slot, Status, StoreExt as _, Timestamp,
+    BranchId, CheckpointId, DeletePlan, Error, ErrorKind, Namespace, ReadFrames, Receipt, Removed, Result, Seq,
+    SessionKey, Slot, Status, StoreExt as _, Timestamp,
 };
 use serde::Serialize;
 
@@ -199,7 +199,16 @@ pub struct Cleared {
     pub freed: Freed,
 }
 
-/// Deletes a session and everything in it, whatever it is doing, unless somebody runs it
+/// Erases a session as [`clear_session`] does, and gives a receipt: signed if there is a main key.
+pub async fn erase_session(engine: &Engine, session: &SessionKey, author: &str) -> Result<(Cleared, Receipt)> {
+    let mut cleared = clear_session(engine, session, true).await?;
+    let context = |error: Error| error.during("erase session").on(session);
+    let (receipt, removed) = engine.journal().erase(session, Some(author.to_owned())).await.map_err(context)?;
+    (cleared.dry_run, cleared.freed) = (false, removed.into());
+    Ok((cleared, receipt))
+}
+
+/// Deletes a session and everything in it, its data key too, whatever it is doing, unless somebody runs it
 /// (`Protected`). The sessions it started stay.
 pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<Cleared> {
     let context = |error: Error| error.during("clear session").on(session);

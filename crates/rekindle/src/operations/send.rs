@@ -143,7 +143,7 @@ async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
 async fn sent_before(engine: &Engine, session: &SessionKey, id: &MessageId) -> Result<Option<Received>> {
     // The first counts, if there are several.
     let all = inbox::behind(engine, session, Seq::ZERO).await?;
-    Ok(all.into_iter().find(|received| message_id(&received.record) == Some(id)))
+    Ok(all.records.into_iter().find(|received| message_id(&received.record) == Some(id)))
 }
 
 /// The id of what was sent.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rekindle_core::record::{EffectKind, InDoubtPolicy, RunOutcome, WaitDecision, WaitOpened};
+use rekindle_core::record::{EffectKind, HistoryLost, InDoubtPolicy, RunOutcome, WaitDecision, WaitOpened};
 use rekindle_core::{
     BranchId, BranchInfo, CheckpointInfo, Damage, EffectId, EffectState, Epoch, ErrorKind, Hash, Json, Marks, OwnerId,
     Record, Restored, Result, RunId, RunInfo, SessionHeader, SessionInfo, SessionKey, SessionQuery, State, Status,
@@ -56,8 +56,11 @@ pub struct Shown {
     pub unread: usize,
     /// Kinds of records this version does not know, with how many.
     pub unknown: BTreeMap<String, u64>,
-    /// What the store noticed when it opened the session.
+    /// What the store noticed when it opened the session, and records of the inbox that cannot be read.
     pub damage: Vec<Damage>,
+    /// Records that could not be read any more and that the session went on without.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<HistoryLost>,
     /// Why its state cannot be read, if it cannot. What comes from the state is empty then.
     pub unreadable: Option<String>,
 }
@@ -224,6 +227,7 @@ fn from_info(info: SessionInfo, checkpoint: Option<CheckpointInfo>) -> Shown {
         unread: 0,
         unknown: BTreeMap::new(),
         damage: info.damage,
+        lost: Vec::new(),
         unreadable: None,
     }
 }
@@ -238,12 +242,19 @@ async fn fill(engine: &Engine, shown: &mut Shown, restored: &Restored) -> Result
     shown.logs = state.logs().map(|(name, items)| (name.to_string(), items.len())).collect();
     shown.effects = state.open_effects().map(|effect| EffectView::in_state(effect, state)).collect();
     shown.unknown = state.unknown().clone();
-    let unread = inbox::behind(engine, &shown.header.key, state.inbox_taken()).await?;
+    shown.lost = state.lost().to_vec();
+    let unread = inbox::unread(engine, restored).await?;
+    let is_new = |damage: &&Damage| !shown.damage.contains(damage);
+    let damaged: Vec<Damage> = unread.damage().filter(is_new).cloned().collect();
+    shown.damage.extend(damaged);
     shown.waits =
         state.waits().map(|wait| WaitView::of(&as_seen(wait, &restored.position.branch, &unread), now)).collect();
     shown.unread = unread.iter().filter(|received| !is_remark(&received.record)).count();
     let message = unread.iter().any(|received| matches!(received.record, Record::InboxMessage(_)));
     shown.resumable = resumable(shown, state, message);
+    if unread.damage().next().is_some() && shown.owner.is_none() {
+        shown.resumable.why.push_str("; its inbox is damaged, so a resume must be told to go on without what is lost");
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
-use rekindle_core::{BranchId, Head, ImportOptions, Result, SessionKey, Transferred, VerifyReport};
+use rekindle_core::{BranchId, Defect, Head, ImportOptions, Result, SessionKey, Transferred, VerifyReport};
 use serde::Serialize;
 
 use crate::engine::Engine;
@@ -23,6 +23,11 @@ pub struct Verified {
 pub async fn verify(engine: &Engine, session: &SessionKey, seen: &BTreeMap<BranchId, Head>) -> Result<Verified> {
     let report = engine.journal().verify(session, seen).await.map_err(|error| error.during("verify"))?;
     Ok(Verified { sound: report.is_sound(), report })
+}
+
+/// Checks what surrounds the journals of a store, e.g. the indexes that sessions are found by. May read everything.
+pub async fn check(engine: &Engine) -> Result<Vec<Defect>> {
+    engine.journal().store().check().await.map_err(|error| error.during("check"))
 }
 
 /// What an export or import moved.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use rekindle_core::codec::Batch;
 use rekindle_core::record::{WaitCloseReason, WaitDecision};
 use rekindle_core::{
-    BranchId, BranchInfo, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionInfo, SessionKey,
-    SessionQuery, Status, StoreExt as _, Timestamp, WaitId, WaitState,
+    BranchId, BranchInfo, Damage, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionInfo,
+    SessionKey, SessionQuery, Status, StoreExt as _, Timestamp, WaitId, WaitState,
 };
 use serde::Serialize;
 
@@ -32,6 +32,9 @@ pub struct OpenWait {
     pub wait: WaitView,
     /// Whether it is answered, and only a resume is missing.
     pub answered: bool,
+    /// Records of the inbox that cannot be read: an answer may be among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Damage>,
 }
 
 /// Everything that waits for somebody.
@@ -97,7 +100,7 @@ async fn waits_on(engine: &Engine, info: &SessionInfo, branch: &BranchInfo) -> R
         return Ok(Vec::new());
     }
     let now = restored.info.observed_at;
-    let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
+    let unread = inbox::unread(engine, &restored).await?;
     let open = |wait: &WaitState| {
         let seen = as_seen(wait, &branch.branch, &unread);
         OpenWait {
@@ -107,6 +110,7 @@ async fn waits_on(engine: &Engine, info: &SessionInfo, branch: &BranchInfo) -> R
             current: branch.branch == info.current,
             answered: verdict(&seen, now).is_some_and(|(_, expired)| !expired),
             wait: WaitView::of(&seen, now),
+            lost: unread.damage().cloned().collect(),
         }
     };
     Ok(restored.state.waits().map(open).collect())

@@ -62,18 +62,23 @@ pub(super) async fn look(
 }
 
 async fn next(engine: &Engine, looked: &Looked, look: Look, told: &mut Told) -> Result<Next> {
-    let (state, unread) = (&looked.restored.state, looked.unread.as_slice());
+    let (state, unread) = (&looked.restored.state, &*looked.unread);
     let seen = Seen {
         status: state.status().seen(false),
         mid_turn: by_name::is_mid_turn(state),
         message: by_name::reads_messages(state) && (by_name::has_queued(state) || holds_message(state, unread)?),
         input: next_input(state, unread)?,
     };
+    // A run that begins with records of its inbox lost says so, or goes on without them: by its policy.
+    let damaged = looked.unread.error(&looked.restored.info.header.key).filter(|_| look == Look::First);
     if seen.status == Status::Waiting {
         let due = due(engine, state, unread, look, told, GENERATIONS).await?;
-        return Ok(if due.now { Next::Resume } else { Next::Later(due.next) });
+        return Ok(if due.now || damaged.is_some() { Next::Resume } else { Next::Later(due.next) });
     }
-    Ok(seen.next(look == Look::First))
+    Ok(match (seen.next(look == Look::First), damaged) {
+        (Next::Done, Some(error)) => Next::Hold(format!("{error}; {}", error.next_step())),
+        (next, _) => next,
+    })
 }
 
 /// What counts of a session that does not wait.

@@ -181,6 +181,7 @@ pub async fn lead(engine: &Engine, session: &SessionKey, branch: &str) {
     let (owner, branch) = (OwnerId::new("me").unwrap(), BranchId::new(branch).unwrap());
     let store = engine.journal().store();
     let lease = store.acquire(session, &branch, &owner, Duration::from_secs(1)).await.unwrap();
+    engine.journal().choose_branch(session, &branch).await.unwrap();
     store.release(&lease).await.unwrap();
 }
 

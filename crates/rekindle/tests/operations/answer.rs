@@ -200,11 +200,7 @@ async fn a_wait_on_another_branch_is_found() {
     let (wait, _) = open(&world, &session).await;
     let start = At::Position("main:1".parse().unwrap());
     let fork = operations::fork(engine, session.key(), &start, Default::default()).await.unwrap();
-    // Whoever holds the lease of the fork for a moment makes it the current branch.
-    let owner = rekindle::OwnerId::new("somebody").unwrap();
-    let store = engine.journal().store();
-    let lease = rekindle::StoreExt::acquire(store, session.key(), &fork.branch, &owner, Duration::from_secs(9)).await;
-    rekindle::StoreExt::release(store, &lease.unwrap()).await.unwrap();
+    engine.journal().choose_branch(session.key(), &fork.branch).await.unwrap();
     assert_eq!(session.info().await.unwrap().current, fork.branch);
     let given = operations::answer(engine, session.key(), &Answer::value(wait, Json::from("blue"), "maria")).await;
     assert!(given.unwrap().decided);

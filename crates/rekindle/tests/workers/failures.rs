@@ -281,3 +281,22 @@ fn a_worker_that_could_not_work_is_not_built() {
     }
     let _ = SessionHeader::new(engine.key("x").unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_input_that_cannot_be_read_is_held_and_named() {
+    let place = Place::new(crate::kit::Kind::Sqlite);
+    let (engine, ledger) = (place.engine(), place.ledger());
+    put(&engine, "a", "note", "x").await;
+    let damaged = place.database().execute(
+        "UPDATE frames SET body = zeroblob(4) WHERE branch = (SELECT id FROM branches WHERE name = 'inbox')",
+        [],
+    );
+    assert_eq!(damaged.unwrap(), 1);
+    let hand = working(place.worker().work(noting("note", &ledger, &open_gate())).until_idle());
+    let held = |event: &WorkerEvent| matches!(event, WorkerEvent::Held { reason, .. } if reason.contains("the inbox cannot be read at 1"));
+    until("the job is held", async || hand.events().iter().any(held)).await;
+    let note = job_of(&engine, "a").await.unwrap().job.note;
+    assert!(note.contains("the inbox cannot be read at 1"), "{note}");
+    assert_eq!(ledger.lines(), [] as [&str; 0]);
+    hand.stop().await;
+}

@@ -57,6 +57,11 @@ impl Place {
         Ledger::new(self.directory.path().join("ledger"))
     }
 
+    /// The database of a store that is one.
+    pub fn database(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.directory.path().join("store.db")).unwrap()
+    }
+
     pub fn ledger_path(&self) -> String {
         self.directory.path().join("ledger").display().to_string()
     }

@@ -1,14 +1,13 @@
 //! Runs whose ids are known before they begin: found at every moment, and one for each id.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rekindle::message::Role;
 use rekindle::model::ModelError;
 use rekindle::operations::{self, At, ControlOptions, Enqueue, ForkOptions, GoOn, HistoryOptions, JobInput, RunPhase};
 use rekindle::record::InboxMode;
 use rekindle::wait::WaitSpec;
-use rekindle::{Agent, Engine, ErrorKind, Json, OwnerId, RunId, Status, StoreExt as _};
+use rekindle::{Agent, Engine, ErrorKind, Json, RunId, Status};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
 
@@ -236,9 +235,7 @@ async fn a_run_on_a_line_that_was_left_says_so() {
     let waiting = operations::run(&engine, &session, &run("r1")).await.unwrap();
     assert_eq!((waiting.phase, waiting.waits.len()), (RunPhase::Waiting, 1));
     let other = operations::fork(&engine, &session, &At::Latest, ForkOptions::default()).await.unwrap().branch;
-    let (store, owner) = (engine.journal().store(), OwnerId::new("maria").unwrap());
-    let lease = store.acquire(&session, &other, &owner, Duration::from_secs(60)).await.unwrap();
-    store.release(&lease).await.unwrap();
+    engine.journal().choose_branch(&session, &other).await.unwrap();
     let left = operations::run(&engine, &session, &run("r1")).await.unwrap();
     assert_eq!((left.phase, left.waits.len()), (RunPhase::Held, 0), "{}", left.reason);
 }

@@ -35,6 +35,12 @@ pub struct Arguments {
     /// Only checks the archive and says what would be done
     #[arg(long)]
     dry_run: bool,
+    /// Take also an archive that is not signed or encrypted with a key that is known here, and put that on record
+    #[arg(long)]
+    accept_unverified: bool,
+    /// Why that is accepted, for the record
+    #[arg(long, value_name = "TEXT", requires = "accept_unverified")]
+    reason: Option<String>,
 }
 
 impl Arguments {
@@ -50,7 +56,14 @@ impl Arguments {
         };
         let session = engine.key(&self.session)?;
         let rename = self.rename.as_deref().map(|id| engine.key(id)).transpose()?;
-        let options = RestoreOptions { rename, remove: self.remove, dry_run: self.dry_run };
+        let options = RestoreOptions {
+            rename,
+            remove: self.remove,
+            dry_run: self.dry_run,
+            accept_unverified: self.accept_unverified,
+            author: Some(app.author()),
+            reason: self.reason.clone().unwrap_or_default(),
+        };
         let restored = match operations::restore(&engine, &place, &session, &options).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {
                 return Err(self.with_nearest(app, &place, error).await.into());

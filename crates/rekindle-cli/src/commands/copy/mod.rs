@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use self::progress::Progress;
 use self::sum::Sum;
-use super::each::Each;
+use super::each::{Each, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
@@ -47,6 +47,12 @@ pub struct Arguments {
     /// Only says what would be copied
     #[arg(long)]
     dry_run: bool,
+    /// Copy also what is neither signed nor encrypted, although keys are set, and put that on record
+    #[arg(long)]
+    accept_unprotected: bool,
+    /// Why that is accepted, for the record
+    #[arg(long, value_name = "TEXT", requires = "accept_unprotected")]
+    reason: Option<String>,
 }
 
 /// What is done with another history of the same id.
@@ -62,8 +68,8 @@ enum Existing {
     Replace,
 }
 
-/// What came of a session.
-type Came = (SessionKey, Result<CopyReport, Error>);
+/// What came of a session; nothing if it was deleted since it was listed.
+type Came = (SessionKey, Result<Option<CopyReport>, Error>);
 
 impl Arguments {
     /// Copies.
@@ -87,7 +93,7 @@ impl Arguments {
         for (from, each) in &mut all {
             while let Some(session) = each.next(from).await? {
                 copying.room_for_one(usize::from(self.jobs)).await?;
-                copying.start(from, &to, session, self.options());
+                copying.start(from, &to, session, self.options(app));
             }
         }
         copying.finish().await?;
@@ -124,14 +130,23 @@ impl Arguments {
         }
     }
 
-    fn options(&self) -> CopyOptions {
+    fn options(&self, app: &App) -> CopyOptions {
         let diverged = match self.existing {
             Existing::Refuse => Diverged::Refuse,
             Existing::Skip => Diverged::Skip,
             Existing::Rename => Diverged::Rename,
             Existing::Replace => Diverged::Replace,
         };
-        CopyOptions { diverged, verify: self.verify, dry_run: self.dry_run, rename: None }
+        CopyOptions {
+            diverged,
+            verify: self.verify,
+            dry_run: self.dry_run,
+            rename: None,
+            accept_unprotected: self.accept_unprotected,
+            author: Some(app.author()),
+            reason: self.reason.clone().unwrap_or_default(),
+            place: Some(place_of(&self.to).to_string()),
+        }
     }
 }
 
@@ -156,7 +171,13 @@ impl Copying<'_> {
         let (from, to, bytes) = (from.clone(), to.clone(), self.progress.bytes());
         self.running.spawn(async move {
             let hear = |arrived| bytes.add(arrived);
-            let came = operations::copy(&from, &to, &session, &options, &hear).await;
+            let came = match operations::copy(&from, &to, &session, &options, &hear).await {
+                Ok(report) => Ok(Some(report)),
+                Err(error) => match unless_deleted(&from, &session, error).await {
+                    Ok(None) => Ok(None),
+                    Ok(Some(error)) | Err(error) => Err(error),
+                },
+            };
             (session, came)
         });
     }
@@ -187,12 +208,11 @@ impl Copying<'_> {
         let (session, came) = ended.map_err(|error| Error::new(ErrorKind::Closed, "a copy stopped").because(error))?;
         self.progress.ended(&session);
         match came {
-            Ok(report) => {
+            Ok(None) => {}
+            Ok(Some(report)) => {
                 self.sum.add(&report);
                 self.stream.iter_mut().try_for_each(|stream| stream.item(&report))?;
             }
-            // It was deleted since it was listed.
-            Err(error) if *error.kind() == ErrorKind::NotFound => {}
             Err(error) if is_about_session(&error) => {
                 self.progress.clear();
                 self.sum.fail(&error);

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::reference::{self, Moment};
 use crate::ui::style;
 use crate::ui::table::{Cell, Table};
+use crate::words::damage;
 
 pub use tell::brief;
 
@@ -58,6 +59,9 @@ impl Arguments {
             }
             None => since_before(&engine, &first).await?,
         };
+        for side in [&diff.a, &diff.b] {
+            damage::note(app, &side.session, &side.damage);
+        }
         if self.json_patch {
             app.ui.json(&diff.patch)?;
             return Ok(Exit::Ok);

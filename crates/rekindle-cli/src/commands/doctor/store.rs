@@ -33,6 +33,7 @@ pub async fn checks(app: &App) -> Vec<Check> {
             checks.extend(is_remote(&url).then(|| reached(&engine, begun.elapsed())));
             checks.push(sessions_of(&engine, &sessions, total));
             checks.push(integrity(app, &engine, &sessions).await);
+            checks.extend(marks(app, &engine, &sessions).await);
             checks.push(unfinished(app, &engine).await);
             checks.push(waits(app, &engine).await);
         }
@@ -111,6 +112,13 @@ fn sessions_of(engine: &Engine, sessions: &[SessionInfo], total: u64) -> Check {
 
 async fn integrity(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Check {
     let to_do = || next::line(app, ["verify", "--all"]);
+    match operations::check(engine).await.map(|defects| defects.into_iter().next()) {
+        Ok(None) => {}
+        Ok(Some(defect)) => {
+            return Check::bad("integrity", format!("{} is damaged: {}", defect.place, defect.detail), defect.hint);
+        }
+        Err(error) => return failed("integrity", "the store cannot be checked", &error),
+    }
     for info in sessions {
         let key = &info.header.key;
         let shown = match operations::show(engine, key).await {
@@ -131,6 +139,44 @@ async fn integrity(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Chec
         1 => Check::good("integrity", "the latest session is readable"),
         number => Check::good("integrity", format!("the latest {number} sessions are readable")),
     }
+}
+
+/// Whether a store that was set back would be noticed, and how far its marks lie behind.
+async fn marks(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Vec<Check> {
+    let store = engine.journal().store();
+    let Some(marks) = store.high_water() else {
+        return vec![Check::good("marks", "none are kept: an older state of this store would not be noticed")];
+    };
+    let mut behind = vec![0; marks.places().len()];
+    for info in sessions {
+        let marked = marks.marked(&info.header.key).await.unwrap_or_default();
+        for (behind, heads) in behind.iter_mut().zip(marked) {
+            let marked = |branch| heads.get(branch).map_or(0, |head| head.seq.0);
+            *behind += info.branches.iter().map(|b| b.head.seq.0.saturating_sub(marked(&b.branch))).sum::<u64>();
+        }
+    }
+    let mut checks = Vec::new();
+    for (place, behind) in marks.places().into_iter().zip(behind) {
+        let kind = if place.anchor { "anchor" } else { "marks" };
+        checks.push(match (place.trouble, behind) {
+            (Some(trouble), _) => {
+                Check::bad(kind, format!("{}: {trouble}", place.place), "an older state is not noticed")
+            }
+            (None, 0) => Check::good(kind, format!("{} is up to date", place.place)),
+            (None, behind) => {
+                Check::good(kind, format!("{} lies {} behind", place.place, time::counted(behind, "record")))
+            }
+        });
+    }
+    // Only where it is quick: `verify --all` looks at every session.
+    if sessions.is_empty()
+        && let Ok(gone) = marks.gone(engine.namespace()).await
+        && let Some(first) = gone.first()
+    {
+        let says = format!("{} gone, {} among them", time::counted(gone.len() as u64, "session"), first.session.id);
+        checks.push(Check::bad("rollback", says, next::line(app, ["verify", "--all"])));
+    }
+    checks
 }
 
 async fn count(engine: &Engine, statuses: &[Status]) -> Result<(u64, Option<SessionInfo>), Error> {

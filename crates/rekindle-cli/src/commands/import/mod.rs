@@ -31,9 +31,12 @@ pub struct Arguments {
     /// Into the namespace the file names, not the one that is set here
     #[arg(long, conflicts_with = "from")]
     keep_namespace: bool,
-    /// Also takes what is signed with a key that is not known here
+    /// Take also what is not signed with a key that is known here, and put that on record
     #[arg(long, conflicts_with = "from")]
     accept_unverified: bool,
+    /// Why that is accepted, for the record
+    #[arg(long, value_name = "TEXT", requires = "accept_unverified")]
+    reason: Option<String>,
     #[command(flatten)]
     foreign: foreign::Foreign,
 }
@@ -45,7 +48,7 @@ impl Arguments {
             return self.foreign.run(app, form, &self.files).await;
         }
         let engine = app.engine(Access::Create)?;
-        let options = self.options(&engine)?;
+        let options = self.options(app, &engine)?;
         let mut done = Vec::new();
         for path in &self.files {
             let moved = import(&engine, path, &options).await?;
@@ -60,7 +63,7 @@ impl Arguments {
         Ok(Exit::Ok)
     }
 
-    fn options(&self, engine: &Engine) -> Result<ImportOptions, Error> {
+    fn options(&self, app: &App, engine: &Engine) -> Result<ImportOptions, Error> {
         if self.rename.is_some() && self.files.len() > 1 {
             return Err(
                 Error::invalid("--as names one session, and there are several files").hint("import them one by one")
@@ -68,7 +71,13 @@ impl Arguments {
         }
         let rename = self.rename.as_deref().map(|id| engine.key(id)).transpose()?;
         let namespace = (!self.keep_namespace).then(|| engine.namespace().clone());
-        Ok(ImportOptions { rename, namespace, accept_unverified: self.accept_unverified })
+        Ok(ImportOptions {
+            rename,
+            namespace,
+            accept_unverified: self.accept_unverified,
+            author: Some(app.author()),
+            reason: self.reason.clone().unwrap_or_default(),
+        })
     }
 }
 

@@ -6,7 +6,7 @@ mod rows;
 
 use clap::Args;
 use rekindle::operations::{self, At, BranchLog, HistoryOptions, Milestones, StoredRecord};
-use rekindle::{BranchId, CheckpointInfo, Engine, SessionKey, Timestamp};
+use rekindle::{BranchId, CheckpointInfo, Damage, Engine, SessionKey, Timestamp};
 use serde::Serialize;
 
 use self::graph::Place;
@@ -17,7 +17,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::ui::spans::Spans;
 use crate::ui::{style, width};
-use crate::words::next;
+use crate::words::{damage, next};
 
 /// How many rows a text may have.
 const MOST: usize = 1_000;
@@ -74,10 +74,21 @@ impl Arguments {
         }
         if app.ui.is_json() {
             let told: Vec<_> = branches.iter().map(|(log, found)| Told { log, milestones: &found.records }).collect();
-            app.ui.json(&serde_json::json!({"session": log.session, "current": log.current, "branches": told}))?;
+            let mut all = serde_json::json!({"session": log.session, "current": log.current, "branches": told});
+            if !log.damage.is_empty() {
+                all["damage"] = serde_json::json!(log.damage);
+            }
+            app.ui.json(&all)?;
             return Ok(Exit::Ok);
         }
         tell(app, &engine, &session, &branches, limit, self.patch).await?;
+        let mut all: Vec<Damage> = log.damage;
+        for damage in branches.iter().flat_map(|(_, found)| &found.damage) {
+            if !all.contains(damage) {
+                all.push(damage.clone());
+            }
+        }
+        damage::note(app, &session, &all);
         Ok(Exit::Ok)
     }
 }
@@ -108,18 +119,9 @@ async fn tell(
     Ok(())
 }
 
-/// What could not be read, and how to go on with another branch.
+/// How to go on with another branch.
 fn footnotes(app: &App, session: &SessionKey, branches: &[(BranchLog, Milestones)]) {
-    for (log, found) in branches {
-        for damage in &found.damage {
-            app.ui.remark(format!(
-                "{}damaged:{} {} at {}",
-                style::WARN,
-                style::RESET,
-                crate::ui::printable(&damage.detail),
-                damage.position()
-            ));
-        }
+    for (log, _) in branches {
         if log.current && branches.len() > 1 {
             let line = next::line(app, ["resume", session.id.as_str(), "--branch", "BRANCH"]);
             app.ui.remark(format!(

@@ -3,14 +3,14 @@
 use clap::Args;
 use rekindle::operations::{self, Pruned};
 use rekindle::retention::{Planned, Policy, Reason};
-use rekindle::{Engine, Error, ErrorKind, SessionKey};
+use rekindle::{Engine, Error, SessionKey};
 use serde::Serialize;
 use serde_json::{Map, json};
 
 use super::policy::Keep;
 use super::tell_dry_run;
 use crate::app::{Access, App};
-use crate::commands::each::Each;
+use crate::commands::each::{Each, unless_deleted};
 use crate::exit::Exit;
 use crate::failure::{self, Outcome};
 use crate::ui::live::Live;
@@ -97,9 +97,8 @@ impl Arguments {
                         _ => {}
                     }
                 }
-                // It was deleted since it was listed.
-                Err(error) if *error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
+                    let Some(error) = unless_deleted(engine, &session, error).await? else { continue };
                     live.clear();
                     sum.failed.get_or_insert(Exit::of_error(error.kind()));
                     failure::of_one(&app.ui, &mut stream, &session, error)?;

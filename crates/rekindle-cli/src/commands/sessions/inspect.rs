@@ -13,7 +13,7 @@ use crate::ui::page::Page;
 use crate::ui::spans::Spans;
 use crate::ui::style;
 use crate::ui::table::{Cell, Table};
-use crate::words::{conversation, next, number, value};
+use crate::words::{conversation, damage, next, number, value};
 
 /// Which moment, and what of it.
 #[derive(Debug, Args)]
@@ -41,6 +41,7 @@ impl Arguments {
         let engine = app.engine(Access::Existing)?;
         let moment = app.moment(&engine, &self.moment).await?;
         let seen = operations::inspect(&engine, &moment.session, &moment.at).await?;
+        damage::note(app, &seen.session, &seen.damage);
         if self.messages {
             self.tell_messages(app, &seen)?;
         } else if let Some(pointer) = &self.pointer {
@@ -94,6 +95,9 @@ fn lines(seen: &Inspected, now: Timestamp, columns: usize, full: bool) -> Vec<St
     }
     if !seen.waits.is_empty() || !seen.effects.is_empty() {
         about.row("open", format!("{}, {}", number(seen.waits.len(), "wait"), number(seen.effects.len(), "call")));
+    }
+    for lost in &seen.lost {
+        about.styled("lost", lost.to_string(), style::WARN);
     }
     let mut lines = vec![header.line(columns)];
     lines.extend(about.lines(columns));

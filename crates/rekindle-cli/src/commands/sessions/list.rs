@@ -14,6 +14,7 @@ use crate::failure::Outcome;
 use crate::owner;
 use crate::ui::table::{Cell, Table};
 use crate::ui::{duration, style, time};
+use crate::words::damage;
 
 /// Which sessions.
 #[derive(Debug, Args)]
@@ -97,6 +98,9 @@ impl Arguments {
             return Ok(Exit::Ok);
         }
         tell(app, &page.sessions, now)?;
+        for info in &page.sessions {
+            damage::listed(app, &info.header.key, &info.damage);
+        }
         if let Some(total) = page.total {
             app.ui.remark(format!("{} in all", time::count(total)));
         }
@@ -143,7 +147,7 @@ fn tell(app: &App, sessions: &[SessionInfo], now: Timestamp) -> std::io::Result<
 
 /// A session for programs.
 pub fn as_json(info: &SessionInfo) -> serde_json::Value {
-    json!({
+    let mut told = json!({
         "session": info.header.key.id,
         "namespace": info.header.key.namespace,
         "status": owner::status(info),
@@ -155,7 +159,11 @@ pub fn as_json(info: &SessionInfo) -> serde_json::Value {
         "created_at": info.created_at,
         "updated_at": info.updated_at(),
         "branch": info.current,
-    })
+    });
+    if !info.damage.is_empty() {
+        told["damage"] = json!(info.damage);
+    }
+    told
 }
 
 fn status(text: &str) -> Result<Status, String> {

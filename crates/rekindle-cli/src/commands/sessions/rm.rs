@@ -1,8 +1,12 @@
 //! `rekindle sessions rm`: removes sessions with everything in them.
 
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use rekindle::operations::{self, Cleared};
-use rekindle::{Engine, Error, SessionKey};
+use rekindle::{Engine, Error, ErrorKind, Receipt, SessionKey};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;
@@ -14,7 +18,7 @@ use crate::words::{next, number};
 /// Which sessions.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle sessions rm trip-42\n  rekindle sessions rm trip-42 trip-43 --yes\n  rekindle sessions rm @ --dry-run"
+    after_help = "Examples:\n  rekindle sessions rm trip-42\n  rekindle sessions rm trip-42 trip-43 --yes\n  rekindle sessions rm @ --dry-run\n  rekindle sessions rm trip-42 --receipt receipt.json\n\nAn encrypted session has a key of its own, which is destroyed with it: whatever copies of its records are\nleft cannot be read any more. The receipt says what was there and where the key had been copied."
 )]
 pub struct Arguments {
     /// The sessions
@@ -26,6 +30,9 @@ pub struct Arguments {
     /// Only says what would go
     #[arg(long)]
     dry_run: bool,
+    /// Write a receipt to this file, a line for each session, signed if there is a key to sign with
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    receipt: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -59,7 +66,8 @@ impl Arguments {
             app.ui.remark("nothing was removed");
             return Ok(Exit::Failed);
         }
-        remove(app, &engine, &sessions).await
+        let receipts = self.receipt.as_deref().map(Receipts::create).transpose()?;
+        remove(app, &engine, &sessions, receipts).await
     }
 
     fn agreed(&self, app: &App, sessions: &[SessionKey]) -> Result<bool, Error> {
@@ -86,16 +94,48 @@ fn show(app: &App, plans: &[Cleared]) -> std::io::Result<()> {
     table.lines(app.ui.table_width()).iter().try_for_each(|line| app.ui.line(line))
 }
 
-async fn remove(app: &App, engine: &Engine, sessions: &[SessionKey]) -> Outcome {
+/// The file receipts go to. It is made before anything is removed, so that no receipt is lost for the lack of
+/// a place.
+struct Receipts<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Receipts<'a> {
+    fn create(path: &'a Path) -> Result<Self, Error> {
+        let created = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = created.map_err(|error| unwritable(path).because(error).hint("nothing was removed"))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&mut self, receipt: &Receipt) -> Result<(), Error> {
+        let line = serde_json::to_string(receipt).map_err(|error| unwritable(self.path).because(error))?;
+        let written = writeln!(self.file, "{line}").and_then(|()| self.file.sync_all());
+        // The session is gone: the receipt must be seen.
+        written.map_err(|error| unwritable(self.path).because(error).hint(format!("this is the receipt: {line}")))
+    }
+}
+
+fn unwritable(path: &Path) -> Error {
+    Error::new(ErrorKind::PersistFailed, format!("the receipt cannot be written to {}", path.display()))
+}
+
+async fn remove(app: &App, engine: &Engine, sessions: &[SessionKey], mut receipts: Option<Receipts<'_>>) -> Outcome {
     let mut done = Vec::new();
     for session in sessions {
-        let cleared =
-            operations::clear_session(engine, session, false).await.map_err(|error| match done.is_empty() {
-                true => Failure::from(error),
-                false => Failure::from(
-                    error.hint(format!("{} removed before; try the others again", number(done.len(), "session"))),
-                ),
-            })?;
+        let cleared = match &mut receipts {
+            None => operations::clear_session(engine, session, false).await,
+            Some(receipts) => match operations::erase_session(engine, session, &app.author()).await {
+                Ok((cleared, receipt)) => receipts.write(&receipt).map(|()| cleared),
+                Err(error) => Err(error),
+            },
+        };
+        let cleared = cleared.map_err(|error| match done.is_empty() {
+            true => Failure::from(error),
+            false => Failure::from(
+                error.hint(format!("{} removed before; try the others again", number(done.len(), "session"))),
+            ),
+        })?;
         if !app.ui.is_json() {
             let id = printable(session.id.as_str());
             app.ui.line(format!(

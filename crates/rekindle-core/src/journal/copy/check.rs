@@ -81,10 +81,17 @@ impl Arrived<'_> {
     async fn start(&self, branch: &BranchInfo) -> Result<Head> {
         let session = &self.info.header.key;
         let Some(base) = branch.base else {
-            return match &branch.parent {
-                Some(parent) => Ok(Head { seq: parent.seq, hash: self.to.hash_at(self.info, parent).await? }),
-                None => Ok(Head { seq: Seq::ZERO, hash: self.info.header.genesis }),
+            let Some(parent) = &branch.parent else {
+                return Ok(Head { seq: Seq::ZERO, hash: self.info.header.genesis });
             };
+            let fork = self.to.hash_at(self.info, parent).await?;
+            let known = self.codec.root(&self.info.header).fork_start(&branch.branch, parent, fork);
+            let start = match known {
+                Some(start) => Some(start),
+                None => self.to.stored_start(self.info, branch).await?,
+            };
+            let gone = || Error::corrupt(format!("the beginning of branch `{}` is gone", branch.branch));
+            return Ok(Head { seq: parent.seq, hash: start.ok_or_else(gone)? });
         };
         let read = ReadFrames::all(session.clone(), branch.branch.clone()).with_base();
         let slots = self.to.store().read_all(&read).await?;

@@ -1,6 +1,6 @@
 //! Copying a session to another store: its frames as they are, in their order, behind the same
 //! genesis. Nothing is decoded for it, so hashes, signatures and encryption stay, and no key is
-//! needed.
+//! needed. The data key of a session is copied too, wrapped as it is.
 //!
 //! Each step leaves the beginning of the session at the target: the session with the base of
 //! `main`, then frames, then forks, each behind what it was forked from. So a copy that was stopped
@@ -17,11 +17,15 @@ use serde::Serialize;
 use self::check::Arrived;
 use self::plan::{Standing, is_missing, standing};
 use self::run::Copying;
-use super::Journal;
+use super::transfer::unverified;
+use super::{Entry, Journal};
+use crate::codec::{Codec, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{BranchId, SessionId, SessionKey};
 use crate::position::Head;
-use crate::session::{Damage, DamageKind, SessionHeader, SessionInfo};
+use crate::record::{Accepted, Extra, Marks, Record};
+use crate::session::{Damage, SessionHeader, SessionInfo};
+use crate::store::{ReadFrames, Slot, StoreExt as _};
 
 /// What is done if another history of the same name is at the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +52,19 @@ pub struct CopyOptions {
     pub verify: bool,
     /// Only says what would be done.
     pub dry_run: bool,
+    /// Also copies what is neither signed nor encrypted to where that is demanded. It is recorded in the
+    /// session first.
+    pub accept_unprotected: bool,
+    /// Who accepts that.
+    pub author: Option<String>,
+    /// Why it is accepted.
+    pub reason: String,
+    /// The target, as people know it: noted beside the data key of a session that is copied there.
+    pub place: Option<String>,
 }
+
+/// What a person accepts who copies a session that nothing protects to where that is demanded.
+const UNPROTECTED_COPY: &str = "unprotected_copy";
 
 /// What came of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -106,8 +122,11 @@ impl Journal {
         progress: CopyProgress<'_>,
     ) -> Result<CopyReport> {
         let context = |error: Error| error.during("copy").on(session);
-        let source = self.store().open(session).await.map_err(context)?;
+        let mut source = self.open_stored(session).await.map_err(context)?;
         refuse_damage(&source).map_err(context)?;
+        if !options.dry_run && self.accept_unprotected(to, &source, options).await.map_err(context)? {
+            source = self.open_stored(session).await.map_err(context)?;
+        }
         let key = options.rename.as_ref().unwrap_or(session);
         let found = match self.find(to, &source, key).await {
             Err(error) if *error.kind() == ErrorKind::AlreadyExists => {
@@ -119,7 +138,15 @@ impl Journal {
         let untouched = matches!(found.standing.outcome, CopyOutcome::There | CopyOutcome::Skipped);
         let is_new = found.target.is_none();
         let mut copy = Copying::new(self, to, &source, found, progress);
-        let ran = if untouched || options.dry_run { Ok(()) } else { copy.run().await };
+        let ran = match untouched || options.dry_run {
+            true => Ok(()),
+            false => {
+                // The key first: nobody can read the copy without it.
+                let place = options.place.as_deref().unwrap_or(to.store().capabilities().name);
+                self.copy_key(to, &source.header, place).await.map_err(context)?;
+                copy.run().await
+            }
+        };
         if let Err(error) = ran {
             // What can never be completed does not stay: a beginning looks like a session.
             if is_new && is_lasting(&error) {
@@ -133,10 +160,50 @@ impl Journal {
         Ok(copy.report)
     }
 
+    /// Refuses a session without protection where the target demands it, unless that is accepted; then it is
+    /// recorded in the session, before it is copied. Whether that was done now.
+    async fn accept_unprotected(&self, to: &Journal, source: &SessionInfo, options: &CopyOptions) -> Result<bool> {
+        if !to.codec().protects() || source.header.is_protected() || self.is_protected(source).await? {
+            return Ok(false);
+        }
+        if !options.accept_unprotected {
+            return Err(unverified("the session is neither signed nor encrypted".to_owned()).hint(
+                "export it and import the file with --accept-unverified, which protects it; or copy it as it is with --accept-unprotected",
+            ));
+        }
+        let inbox = BranchId::inbox();
+        let audits = ReadFrames::all(source.header.key.clone(), inbox.clone()).with_marks(Marks::AUDIT);
+        let place = Place { session: &source.header.key, branch: &inbox };
+        let is_it = |record: &Record| matches!(record, Record::Accepted(accepted) if accepted.what == UNPROTECTED_COPY);
+        for slot in self.store().read_all(&audits).await? {
+            if let Entry::Batch(batch) = self.entry(place, slot)
+                && batch.records.iter().any(is_it)
+            {
+                return Ok(false);
+            }
+        }
+        let accepted = Accepted {
+            what: UNPROTECTED_COPY.to_owned(),
+            author: options.author.clone().unwrap_or_default(),
+            reason: options.reason.clone(),
+            heads_before: BTreeMap::new(),
+            extra: Extra::new(),
+        };
+        self.send(&source.header.key, &[accepted.into()]).await?;
+        Ok(true)
+    }
+
+    /// Whether the last frame of a session is protected: of one from before headers were sealed.
+    async fn is_protected(&self, source: &SessionInfo) -> Result<bool> {
+        let read = ReadFrames::all(source.header.key.clone(), source.current.clone()).with_newest_first().with_limit(1);
+        let last = self.store().read(&read).await?.slots.into_iter().next();
+        Ok(matches!(last, Some(Slot::Whole(frame)) if frame.is_protected()))
+    }
+
     /// What is at the target under that name.
     async fn find(&self, to: &Journal, source: &SessionInfo, key: &SessionKey) -> Result<Found> {
-        let header = renamed(source, key)?;
-        let target = match to.store().open(key).await {
+        let header = renamed(self.codec(), source, key)?;
+        let target = match to.open_stored(key).await {
             Err(error) if is_missing(&error) => None,
             other => Some(other?),
         };
@@ -153,7 +220,11 @@ impl Journal {
         error: Error,
     ) -> Result<Found> {
         let found = |outcome, records| {
-            Ok(Found { header: renamed(source, key)?, target: None, standing: Standing { outcome, records } })
+            Ok(Found {
+                header: renamed(self.codec(), source, key)?,
+                target: None,
+                standing: Standing { outcome, records },
+            })
         };
         match options.diverged {
             Diverged::Refuse => Err(error),
@@ -217,18 +288,26 @@ struct Found {
 }
 
 /// The header at the target.
-fn renamed(source: &SessionInfo, key: &SessionKey) -> Result<SessionHeader> {
-    let mut header = source.header.clone();
-    if *key == header.key {
-        return Ok(header);
+fn renamed(codec: &Codec, source: &SessionInfo, key: &SessionKey) -> Result<SessionHeader> {
+    if *key == source.header.key {
+        return Ok(source.header.clone());
     }
-    if header.sealed.is_some() {
+    if source.header.is_encrypted() {
         return Err(bound_to_its_name());
     }
+    let sealed = source.header.sealed.is_some();
+    let (mut header, described) = codec.open_described(source.header.clone())?;
     let origin = header.imported_from.take().unwrap_or_else(|| header.key.clone());
     header.imported_from = (*key != origin).then_some(origin);
     header.key = key.clone();
-    Ok(header)
+    match (sealed, source.header.is_protected() && !codec.protects()) {
+        (false, _) => Ok(header),
+        (true, true) => {
+            Err(Error::new(ErrorKind::Unsupported, "without its key, a signed session is bound to its name")
+                .hint("configure the signing key"))
+        }
+        (true, false) => codec.seal_header(&header, &described.unwrap_or_default()),
+    }
 }
 
 fn bound_to_its_name() -> Error {
@@ -237,7 +316,7 @@ fn bound_to_its_name() -> Error {
 }
 
 fn refuse_damage(info: &SessionInfo) -> Result<()> {
-    match info.damage.iter().find(|damage| damage.kind != DamageKind::Torn) {
+    match info.damage.iter().find(|damage| damage.affects_records()) {
         Some(damage) => Err(damaged(&info.header.key, damage)),
         None => Ok(()),
     }

@@ -84,10 +84,10 @@ async fn ends_a_frame(from: &Journal, source: &SessionInfo, branch: &BranchInfo,
     }
     if head.seq == branch.first_own().previous() {
         let start = match &branch.parent {
-            Some(parent) => from.hash_at(source, parent).await?,
-            None => source.header.genesis,
+            Some(_) => from.stored_start(source, branch).await?,
+            None => Some(source.header.genesis),
         };
-        return Ok(start == head.hash);
+        return Ok(start == Some(head.hash));
     }
     let read = ReadFrames::all(source.header.key.clone(), branch.branch.clone())
         .with_range(head.seq, head.seq.max(Seq(1)))

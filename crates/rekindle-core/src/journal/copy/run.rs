@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::check::{Arrived, Depth, check_base, check_link};
-use super::plan::is_missing;
 use super::{CopyProgress, CopyReport, Found, bound_to_its_name, damaged};
 use crate::codec::{Frame, Place};
 use crate::error::{Error, ErrorKind, Result};
@@ -88,7 +87,7 @@ impl<'a> Copying<'a> {
                 Head { seq: Seq::ZERO, hash: self.header.genesis }
             }
             Some(from) => {
-                let hash = self.start_hash(branch, from).await?;
+                let hash = self.start_hash(branch).await?;
                 let (session, name) = (self.header.key.clone(), branch.branch.clone());
                 self.to.store().fork(&Fork { session, branch: name, from: from.clone(), hash, base }).await?;
                 Head { seq: from.seq, hash }
@@ -110,10 +109,15 @@ impl<'a> Copying<'a> {
     }
 
     /// The hash a fork starts with. One with a base may have outlived the records it was forked from.
-    async fn start_hash(&self, branch: &BranchInfo, from: &Position) -> Result<Hash> {
-        match (self.from.hash_at(self.source, from).await, branch.base) {
-            (Err(error), Some(base)) if is_missing(&error) => Ok(base.hash),
-            (found, _) => found,
+    async fn start_hash(&self, branch: &BranchInfo) -> Result<Hash> {
+        if let Some(base) = branch.base {
+            return Ok(base.hash);
+        }
+        let known = self.from.start_hash(self.source, branch).await?;
+        match (self.from.stored_start(self.source, branch).await?, known) {
+            (Some(stored), None) => Ok(stored),
+            (Some(stored), Some(known)) if stored == known => Ok(stored),
+            _ => Err(Error::corrupt(format!("branch `{}` does not begin where it was forked", branch.branch))),
         }
     }
 
@@ -258,8 +262,13 @@ impl<'a> Copying<'a> {
             return Ok(());
         }
         let owner = OwnerId::generate(self.to.ids(), self.to.clock().now());
-        let lease = self.to.store().acquire(&self.header.key, current, &owner, Duration::from_millis(1)).await?;
-        self.to.store().release(&lease).await.map(drop)
+        let acquired = self.to.store().acquire(&self.header.key, current, &owner, Duration::from_millis(1)).await;
+        match acquired {
+            Ok(lease) => self.to.store().release(&lease).await.map(drop),
+            // It is the index of the store that would say so; the seal of the header does already.
+            Err(error) if matches!(error.kind(), ErrorKind::AlreadyRunning { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Compares what has arrived with what was to be copied.

@@ -7,7 +7,9 @@ local branch = ARGV[2]
 local state = redis.call('HMGET', KEYS[1], 'h:' .. branch, 'e:' .. branch, 'x:' .. branch)
 if state[1] ~= ARGV[3] then return 0 end
 local now = clock()
-local live = state[3] and state[3] ~= '' and tonumber(state[3]) > now
+-- A lease ends within a day, the longest there is, or counts as expired.
+local ends = state[3] and state[3] ~= '' and tonumber(state[3])
+local live = ends and ends > now and ends <= now + 86400000000
 if ARGV[5] ~= '' then
   if not live or state[2] ~= ARGV[5] then return 0 end
 elseif live then

@@ -1,8 +1,8 @@
 -- KEYS: session, frames or parts of the base, marks.
 -- ARGV: time, branch, from, through, where a frame that begins by `through` and ends later may end, marks wanted,
 -- whether newest first, frames at most, bytes after which a page ends.
--- Gives nothing if there is no such branch, else whether there is more, then last record, first record and bytes
--- of each frame.
+-- Gives nothing if there is no such branch, else whether there is more, then last record, first record, bytes and
+-- marks of each frame: no bytes if the index names one that is gone, and no marks if they were not looked up.
 if redis.call('HEXISTS', KEYS[1], 'h:' .. ARGV[2]) == 0 then return {} end
 local from, through, beyond = ARGV[3], ARGV[4], ARGV[5]
 local wanted, newest, limit, most = tonumber(ARGV[6]), ARGV[7] == '1', tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -12,17 +12,22 @@ local page, bytes = { 0 }, 0
 local function padded(number) return string.rep('0', 20 - #number) .. number end
 
 -- Whether the page goes on.
-local function take(entry)
-  if #page >= 1 + 3 * limit or bytes >= most then
+local function add(last, first, frame, marks)
+  if #page >= 1 + 4 * limit or bytes >= most then
     page[1] = 1
     return false
   end
-  local record, frame = entry[1], entry[2]
-  page[#page + 1] = string.sub(record, 1, string.find(record, '-', 1, true) - 1)
-  page[#page + 1] = frame[1]
-  page[#page + 1] = frame[2]
-  bytes = bytes + #frame[2]
+  page[#page + 1] = last
+  page[#page + 1] = first
+  page[#page + 1] = frame
+  page[#page + 1] = marks
+  bytes = bytes + #frame
   return true
+end
+
+local function take(entry)
+  local record, frame = entry[1], entry[2]
+  return add(string.sub(record, 1, string.find(record, '-', 1, true) - 1), frame[1], frame[2], '')
 end
 
 -- The frame that holds `through` and ends later, if there is one. Whether the page goes on.
@@ -48,10 +53,13 @@ end
 -- Whether the page goes on.
 local function take_marked(entry)
   if padded(through) < string.sub(entry, 21, 40) then return newest end
-  if bit.band(tonumber(string.sub(entry, 41)), wanted) == 0 then return true end
+  local marks = string.sub(entry, 41)
+  -- Marks that are no marks are all marks: rather found too often than not at all.
+  if bit.band(tonumber(marks) or 255, wanted) == 0 then return true end
   local last = string.gsub(string.sub(entry, 1, 20), '^0+', '')
+  local first = string.gsub(string.sub(entry, 21, 40), '^0+', '')
   local frame = redis.call('XRANGE', KEYS[2], last, last)[1]
-  return not frame or take(frame)
+  return add(last, first, frame and frame[2][2] or '', marks)
 end
 
 local function take_all_marked()

@@ -35,7 +35,7 @@ pub(crate) use place::Place;
 pub(crate) use state::{LoopState, MESSAGES_OF, Phase, Scope, check_register, messages};
 use toolbox::Toolbox;
 use turn::Turn;
-pub(crate) use turn::{call_effect, closing, closing_in};
+pub(crate) use turn::{call_effect, closing, closing_in, unended_calls};
 
 /// The name under which sessions remember this executor.
 pub(crate) const KIND: &str = "agent";

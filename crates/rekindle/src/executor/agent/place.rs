@@ -8,7 +8,7 @@ use rekindle_core::record::CheckpointType;
 
 use super::state::Scope;
 use crate::driver::{Driver, Frequency, NewCheckpoint, Recorded};
-use crate::executor::call::{Ended, Ready, Shape};
+use crate::executor::call::{DecidedBy, Ended, Ready, Shape};
 use crate::memory::MemoryView;
 use crate::message::{Message, ToolResult};
 use crate::middleware::Middleware;
@@ -82,5 +82,9 @@ impl Shape for MessageShape<'_> {
 
     fn node(&self) -> Option<String> {
         self.node.clone()
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Model
     }
 }

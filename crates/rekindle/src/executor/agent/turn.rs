@@ -391,6 +391,16 @@ pub(crate) fn closing_in(state: &State, journal: &Journal, scope: &Scope, why: &
     Ok(records)
 }
 
+/// The calls of the last answer of a loop that have not ended.
+pub(crate) fn unended_calls(state: &State, scope: &Scope) -> Result<Vec<EffectId>> {
+    let at = LoopState::load_in(state, scope)?;
+    let Some(answer) = last_answer(state, scope)?.filter(|_| at.phase == Phase::Act) else { return Ok(Vec::new()) };
+    let calls = answer.calls().enumerate().map(|(number, call)| call_effect(scope, at.step, number, call));
+    let mut calls = calls.collect::<Result<Vec<_>>>()?;
+    calls.retain(|effect| !state.effect(effect).is_some_and(rekindle_core::EffectState::is_settled));
+    Ok(calls)
+}
+
 /// The records that close the calls of an answer and put their results into the conversation.
 pub(super) fn close_calls(
     state: &State,

@@ -84,9 +84,11 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Asks the tool whether the call happened.
-    pub(super) async fn check(&self) -> Option<Checked> {
-        let context = self.context(self.driver.attempt(&self.ready.effect, 1));
+    /// Asks the tool whether the call happened, by the key it was made with if that is not its own.
+    pub(super) async fn check(&self, key: Option<String>) -> Option<Checked> {
+        let mut attempt = self.driver.attempt(&self.ready.effect, 1);
+        attempt.idempotency_key = key.unwrap_or(attempt.idempotency_key);
+        let context = self.context(attempt);
         let (tool, arguments) = (Arc::clone(&self.ready.entry.tool), self.ready.call.arguments.clone());
         let task = Abandoned(tokio::spawn(async move { tool.check(&context, &arguments).await }));
         let checked = tokio::time::timeout(self.ready.timeout.unwrap_or(Duration::MAX), task).await;

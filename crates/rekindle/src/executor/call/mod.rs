@@ -3,6 +3,7 @@
 
 mod entry;
 mod job;
+pub(crate) mod lost;
 mod waiting;
 
 use std::collections::{HashMap, HashSet};
@@ -21,6 +22,7 @@ use crate::tool::Approval;
 
 pub(crate) use entry::{Entry, check_name};
 pub(crate) use job::{Job, Made};
+pub(crate) use lost::DecidedBy;
 
 /// The mark of an outcome that says that the tool came back, whatever became of what it gave back.
 const RETURNED: &str = "returned";
@@ -79,6 +81,9 @@ pub(crate) trait Shape: Send + Sync {
 
     /// The node of a graph that makes the calls, if one does.
     fn node(&self) -> Option<String>;
+
+    /// Who decides on the calls.
+    fn decided_by(&self) -> DecidedBy;
 }
 
 /// The calls of one executor.
@@ -129,6 +134,7 @@ impl<'a> Caller<'a> {
     /// Makes a call anew in place of one that failed. One that came back has happened, so this one is
     /// in doubt from the start, unless it may be repeated.
     pub(crate) async fn anew(&mut self, ready: Ready, failed: &EffectId) -> Result<Next> {
+        let lost = self.is_lost(&ready.effect, Some(failed)).await;
         let (is_new, returned) = self
             .driver
             .read(|state| {
@@ -137,11 +143,10 @@ impl<'a> Caller<'a> {
                 (state.effect(&ready.effect.id).is_none(), returned)
             })
             .await;
-        if is_new && returned && ready.effect.policy != InDoubtPolicy::ReplaySafe {
-            let error = Some("it came back before, and what it gave back could not be taken".to_owned());
-            let outcome = EffectOutcome::new(ready.effect.id.clone(), OutcomeStatus::InDoubt, None);
-            let records = vec![self.driver.intent(&ready.effect, 1).into(), EffectOutcome { error, ..outcome }.into()];
-            self.driver.commit(records).await?;
+        if is_new && (returned || lost) && ready.effect.policy != InDoubtPolicy::ReplaySafe {
+            let came_back = "it came back before, and what it gave back could not be taken";
+            let why = if returned { came_back } else { lost::WHY };
+            self.driver.commit(lost::in_doubt(self.driver, &ready.effect, lost, why)).await?;
         }
         self.next(ready).await
     }
@@ -151,13 +156,14 @@ impl<'a> Caller<'a> {
         if let Some(wait) = self.driver.wait_of(&ready.effect.id).await {
             return self.answered(ready, &wait).await;
         }
+        let lost = self.is_lost(&ready.effect, None).await;
         match self.driver.known(&ready.effect).await? {
             Known::Settled(_) => Ok(Next::Settled),
             Known::Fresh(_) => Ok(Next::Make(Box::new(ready))),
-            Known::NotDone(intent) => self.make(ready.made_with(intent.arguments)).await,
-            Known::InDoubt(intent) => {
+            Known::NotDone(intent) if !lost => self.make(ready.made_with(intent.arguments)).await,
+            Known::InDoubt(intent) | Known::NotDone(intent) => {
                 let ready = ready.made_with(intent.arguments);
-                self.doubt(&ready, "its outcome was not recorded").await
+                self.doubt(&ready, if lost { lost::WHY } else { "its outcome was not recorded" }).await
             }
             Known::New => self.begin(ready).await,
         }
@@ -167,7 +173,7 @@ impl<'a> Caller<'a> {
     pub(crate) async fn begin(&mut self, ready: Ready) -> Result<Next> {
         match ready.approval.clone() {
             Some(approval) => self.ask_approval(&ready, &approval).await,
-            None => self.make(ready).await,
+            None => self.make_first(ready).await,
         }
     }
 

@@ -78,7 +78,7 @@ impl Caller<'_> {
         let made = shown.unwrap_or_else(|| ready.call.arguments.clone());
         if is_redacted(&made) {
             ready.effect.alongside.push(closed);
-            return self.make(ready).await;
+            return self.make_first(ready).await;
         }
         if let Err(faults) = ready.entry.schema.faults(&made) {
             let text = format!("the approved arguments do not fit: {faults}");
@@ -90,7 +90,7 @@ impl Caller<'_> {
         }
         ready.effect.alongside.push(closed);
         ready.approval = None;
-        self.make(ready).await
+        self.make_first(ready).await
     }
 
     /// The arguments a call is on record with, if they stand there.
@@ -144,17 +144,28 @@ impl Caller<'_> {
         if *tries > ready.effect.retries.attempts.max(1) {
             return self.ask_person(ready, why).await;
         }
-        if matches!(ready.effect.policy, InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent) {
+        let lost = self.is_lost(&ready.effect, None).await;
+        let again = match ready.effect.policy {
+            InDoubtPolicy::Idempotent => !lost,
+            policy => policy == InDoubtPolicy::ReplaySafe,
+        };
+        if again {
             job.notice(&leftovers);
         }
         match ready.effect.policy {
             InDoubtPolicy::ReplaySafe => self.make(ready.clone()).await,
             // It may have happened, and it cannot be repeated.
             InDoubtPolicy::Idempotent if is_redacted(&ready.call.arguments) => self.ask_person(ready, why).await,
+            // The lost try had another key, so nobody outside would ignore this one.
+            InDoubtPolicy::Idempotent if lost => self.ask_person(ready, why).await,
             InDoubtPolicy::Idempotent => Ok(Next::Make(Box::new(ready.clone()))),
             // A check would tell what happened so far, and the call is not over.
             InDoubtPolicy::Check if !leftovers.is_none() => self.ask_person(ready, why).await,
-            InDoubtPolicy::Check => self.check(ready, why).await,
+            InDoubtPolicy::Check if lost => match self.lost_key(&ready.effect).await {
+                Some(key) => self.check(ready, why, Some(key)).await,
+                None => self.ask_person(ready, why).await,
+            },
+            InDoubtPolicy::Check => self.check(ready, why, None).await,
             InDoubtPolicy::Ask => self.ask_person(ready, why).await,
             InDoubtPolicy::Never => {
                 let message = format!("nobody knows whether the call of `{}` happened: {why}", ready.call.name);
@@ -166,8 +177,9 @@ impl Caller<'_> {
         }
     }
 
-    async fn check(&mut self, ready: &Ready, why: &str) -> Result<Next> {
-        match self.job(ready.clone()).check().await {
+    /// Asks the tool about a call, by the key it was made with if that is not its own.
+    async fn check(&mut self, ready: &Ready, why: &str, key: Option<String>) -> Result<Next> {
+        match self.job(ready.clone()).check(key).await {
             Some(Checked::Happened(value)) => self.settle(ready, ToolResult::new(&ready.call, value), Vec::new()).await,
             Some(Checked::DidNotHappen) => self.make(ready.clone()).await,
             Some(Checked::Unknown) | None => self.ask_person(ready, why).await,

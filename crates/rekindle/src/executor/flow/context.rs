@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::driver::{
     Attempt, Driver, Effect, Known, NewCheckpoint, OnWait, Performed, Recorded, Tried, WaitPurpose, shortened,
 };
+use crate::executor::call::{DecidedBy, lost};
 use crate::tool::{Retries, ToolError};
 use crate::wait::{Verdict, WaitSpec};
 
@@ -224,8 +225,15 @@ impl FlowContext {
     async fn check_doubt(&self, effect: &Effect) -> Result<()> {
         let known = self.driver.known(effect).await?;
         let must_not = matches!(effect.policy, InDoubtPolicy::Never | InDoubtPolicy::Ask | InDoubtPolicy::Check);
-        if matches!(known, Known::InDoubt(_)) && must_not {
-            let message = format!("nobody knows whether step `{}` happened: its outcome was not recorded", effect.name);
+        let lost =
+            self.driver.read(|state| lost::is_lost(state, effect, DecidedBy::Definition, effect.key_of.as_ref())).await;
+        let lost = lost && !matches!(known, Known::Settled(_));
+        if lost && matches!(known, Known::New) {
+            self.driver.commit(lost::in_doubt(&self.driver, effect, true, lost::WHY)).await?;
+        }
+        if lost || (matches!(known, Known::InDoubt(_)) && must_not) {
+            let why = if lost { lost::WHY } else { "its outcome was not recorded" };
+            let message = format!("nobody knows whether step `{}` happened: {why}", effect.name);
             let hint = format!("find out, then settle effect `{}` by hand and resume", effect.id);
             return Err(Error::new(ErrorKind::InDoubt, message).hint(hint));
         }

@@ -105,6 +105,11 @@ pub(crate) fn is_mid_turn(state: &State) -> bool {
     flow.is_some_and(|flow| !flow.done)
 }
 
+/// The turn of a flow, as far as the state says.
+pub(crate) fn turn(state: &State) -> Option<u64> {
+    state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok()).map(|flow| flow.turn)
+}
+
 impl FlowState {
     fn record(&self) -> Result<Record> {
         Ok(RegisterSet::new(register(REGISTER)?, Json::of(self)?).into())

@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use rekindle_core::record::{RegisterSet, RunOutcome};
-use rekindle_core::{Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use rekindle_core::{EffectId, Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ use self::join::Reducer;
 use self::node::{Node, Prepared};
 use self::run::{Run, leftovers};
 use self::state::{GraphRegister, METRICS, OVERLAY, Phase, STRAND, Strand, VISITS};
-use super::agent::{Scope, closing_in};
+use super::agent::{Scope, closing_in, unended_calls as agent_calls};
 use super::call::given_up;
 use super::{Executor, Input};
 use crate::driver::{
@@ -349,6 +349,15 @@ pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec
     let mut records = given_up(state, records, why);
     records.push(GraphRegister { done: true, ..at }.record()?);
     Ok(records)
+}
+
+/// The calls of the last answers of agents in nodes that have not ended.
+pub(crate) fn unended_calls(state: &State) -> Result<Vec<EffectId>> {
+    let mut calls = Vec::new();
+    for scope in loops(state) {
+        calls.extend(agent_calls(state, &scope)?);
+    }
+    Ok(calls)
 }
 
 /// The loops of agents in nodes.

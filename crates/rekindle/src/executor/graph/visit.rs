@@ -15,7 +15,7 @@ use super::node::{GraphMemory, Node, Prepared};
 use super::spec::EdgeSpec;
 use super::state::{NodeMetrics, Phase, Strand, Visited, path};
 use crate::driver::{Driver, NewCheckpoint, Recorded, panic_text, register, shortened};
-use crate::executor::call::{Ended, Ready, Shape};
+use crate::executor::call::{DecidedBy, Ended, Ready, Shape};
 use crate::memory::MemoryView;
 
 /// One visit of a node.
@@ -71,6 +71,10 @@ impl Shape for Visit<'_> {
 
     fn node(&self) -> Option<String> {
         Some(self.node.spec.id.clone())
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Definition
     }
 }
 

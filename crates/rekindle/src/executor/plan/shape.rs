@@ -8,7 +8,7 @@ use rekindle_core::{Json, Result};
 
 use super::state::{LastError, PlanRegister, StepRegister, StepResult, StepStatus, results};
 use crate::driver::{Driver, Frequency, NewCheckpoint, Recorded, shortened};
-use crate::executor::call::{Ended, Ready, Shape};
+use crate::executor::call::{DecidedBy, Ended, Ready, Shape};
 use crate::memory::MemoryView;
 
 /// The steps of one run, as they go on record.
@@ -35,6 +35,10 @@ impl Shape for StepShape {
 
     fn node(&self) -> Option<String> {
         None
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Definition
     }
 
     fn closes_interrupted(&self) -> bool {

@@ -17,6 +17,12 @@ pub struct RestoreOptions {
     pub remove: bool,
     /// Only checks the archive and says what would be done.
     pub dry_run: bool,
+    /// Also takes an archive that is not signed or encrypted with a key that is here, and records that.
+    pub accept_unverified: bool,
+    /// Who accepts it.
+    pub author: Option<String>,
+    /// Why it is accepted.
+    pub reason: String,
 }
 
 /// What was restored, or would be.
@@ -69,7 +75,13 @@ async fn restore_session(
         return Ok(restored);
     }
     if !there {
-        let import = ImportOptions { rename: Some(key.clone()), ..ImportOptions::default() };
+        let import = ImportOptions {
+            rename: Some(key.clone()),
+            namespace: None,
+            accept_unverified: options.accept_unverified,
+            author: options.author.clone(),
+            reason: options.reason.clone(),
+        };
         let moved = engine.journal().import(&mut decoder(&object)?, &import).await?;
         restored.same_hashes = moved.same_hashes;
         check(engine, &key, &held, moved.same_hashes).await?;

@@ -152,7 +152,7 @@ async fn exported(engine: &Engine, session: &SessionKey) -> Result<Bytes> {
     let failed = |error| Error::new(ErrorKind::PersistFailed, "the export cannot be compressed").because(error);
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), LEVEL).map_err(failed)?;
     let journal = engine.journal();
-    let sealed = journal.codec().encrypts() || journal.store().open(session).await?.header.sealed.is_some();
+    let sealed = journal.codec().encrypts() || journal.store().open(session).await?.header.is_encrypted();
     match sealed {
         true => journal.export_stored(session, &mut encoder).await?,
         false => journal.export(session, &mut encoder).await?,
@@ -226,5 +226,5 @@ async fn remove(engine: &Engine, place: &dyn ArchivePlace, entry: &ArchiveEntry)
             .hint("it stays in the store; archive it again"));
     }
     // What arrives from here on is not in the archive, and then the session stays.
-    engine.journal().clear_session_at(session, entry.heads.clone()).await.map(Freed::from)
+    engine.journal().put_away(session, entry.heads.clone()).await.map(Freed::from)
 }

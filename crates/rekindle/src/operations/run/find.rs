@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use rekindle_core::codec::{Batch, Place};
 use rekindle_core::record::{RunEnded, RunOutcome, RunStarted};
 use rekindle_core::{
-    BranchId, BranchInfo, Error, Marks, ReadFrames, Record, Result, RunId, Seq, SessionInfo, Slot, StoreExt as _,
-    Timestamp,
+    BranchId, BranchInfo, Damage, Error, Marks, ReadFrames, Record, Result, RunId, Seq, SessionInfo, Slot,
+    StoreExt as _, Timestamp,
 };
 
 use crate::engine::Engine;
@@ -55,16 +55,20 @@ impl Line {
     pub(in crate::operations) async fn find(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<Option<Self>> {
         let mut branches: Vec<&BranchInfo> = info.branches.iter().filter(|branch| !branch.branch.is_inbox()).collect();
         branches.sort_by_key(|branch| branch.branch != info.current);
-        let (mut seen, mut rest) = (Vec::new(), branches.into_iter());
+        let (mut seen, mut damage, mut rest) = (Vec::new(), None, branches.into_iter());
         let mut found = None;
         for branch in rest.by_ref() {
-            read(engine, info, &branch.branch, Some(run), &mut seen).await?;
+            let unread = read(engine, info, &branch.branch, Some(run), &mut seen).await?;
+            damage = damage.or(unread);
             found = seen.iter().find(|known| known.run == *run).cloned();
             if found.is_some() {
                 break;
             }
         }
-        let Some(first) = found else { return Ok(None) };
+        // It may stand in what cannot be read.
+        let Some(first) = found else {
+            return damage.map_or(Ok(None), |damage| Err(damage.to_error(&info.header.key)));
+        };
         let mut latest = follow(&seen, first.clone());
         if !latest.is_over() && latest.followed_at.is_none() {
             for branch in rest {
@@ -92,30 +96,41 @@ fn follow(seen: &[SeenRun], from: SeenRun) -> SeenRun {
     latest
 }
 
-/// Reads the runs of a branch, newest first, until one of that id.
+/// Reads the runs of a branch, newest first, until one of that id; gives the first damage that was passed over.
 async fn read(
     engine: &Engine,
     info: &SessionInfo,
     branch: &BranchId,
     until: Option<&RunId>,
     seen: &mut Vec<SeenRun>,
-) -> Result<()> {
+) -> Result<Option<Damage>> {
     let (journal, session) = (engine.journal(), &info.header.key);
     let place = Place { session, branch };
     let mut reader = Reader { branch, until, seen, ended: None, followed_at: None };
     let read = ReadFrames::all(session.clone(), branch.clone()).with_marks(Marks::RUN).with_newest_first();
+    let mut passed_over = None;
     let mut visit = |slots: Vec<Slot>| {
         for slot in slots {
+            let decoded = match slot {
+                Slot::Whole(frame) => journal.codec().decode(place, &frame),
+                Slot::Damaged(damage) => Err(damage),
+            };
             // What cannot be read must not hide the rest.
-            let Slot::Whole(frame) = slot else { continue };
-            let Ok(batch) = journal.codec().decode(place, &frame) else { continue };
+            let batch = match decoded {
+                Ok(batch) => batch,
+                Err(damage) => {
+                    passed_over.get_or_insert(damage);
+                    continue;
+                }
+            };
             if reader.take(&batch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     };
-    journal.store().read_pages(&read, &mut visit).await
+    journal.store().read_pages(&read, &mut visit).await?;
+    Ok(passed_over)
 }
 
 struct Reader<'a> {

@@ -186,6 +186,9 @@ async fn unfinished(engine: &Engine, info: &SessionInfo, progress: &mut RunProgr
     let restored = engine.journal().recall(info.clone(), Some(&head)).await?;
     let unread = inbox::unread(engine, &restored).await?;
     progress.cancelling = unread.iter().any(|sent| cancels(sent, &progress.latest));
+    if let Some(error) = unread.error(&info.header.key) {
+        progress.reason = error.message().to_owned();
+    }
     let live = branch.live_lease(info.observed_at).is_some();
     progress.phase = match restored.state.status().seen(live) {
         Status::Paused => RunPhase::Paused,

@@ -146,6 +146,9 @@ fn trouble(page: &mut Page, shown: &Shown) {
     if let Some(why) = &shown.unreadable {
         page.styled("unreadable", why, style::BAD);
     }
+    for lost in shown.lost.iter().take(20) {
+        page.styled("lost", lost.to_string(), style::WARN);
+    }
     for damage in shown.damage.iter().take(20) {
         let text = format!("{} at {} to {}: {}", name_of(&damage.kind), damage.position(), damage.last, damage.detail);
         page.styled("damage", text, style::BAD);
