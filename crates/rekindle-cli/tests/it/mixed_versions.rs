@@ -72,9 +72,19 @@ fn what_the_previous_binary_left_is_continued() {
         eprintln!("skipped: REKINDLE_PREVIOUS does not name a binary; run scripts/mixed-versions");
         return;
     };
-    let place = Place::new();
-    leave_behind(Path::new(&binary), &place);
-    go_on(&place);
+    let key = "ab".repeat(32);
+    for (store, keys) in [
+        ("sqlite:./rekindle.db", ""),
+        ("file:./store", ""),
+        ("sqlite:./rekindle.db", "[signing]\nkey = \"@file:key\"\n"),
+        ("sqlite:./rekindle.db", "[encryption]\nkey = \"@file:key\"\n"),
+    ] {
+        let place = Place::new();
+        place.write("key", &key);
+        place.write("rekindle.toml", &format!("store = \"{store}\"\n{keys}"));
+        leave_behind(Path::new(&binary), &place);
+        go_on(&place);
+    }
 }
 
 #[test]

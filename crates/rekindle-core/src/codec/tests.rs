@@ -407,3 +407,34 @@ fn damage_as_it_was_written_before_is_still_read() {
     assert_eq!((damage.found_version, &damage.key), (None, &None));
     assert_eq!(serde_json::to_string(&damage).unwrap(), text);
 }
+
+/// The bytes of what sessions with keys have since they have data keys: `tests/golden/sealed.v2.txt`.
+#[test]
+fn sealed_sessions_keep_their_bytes() {
+    use std::fmt::Write as _;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/sealed.v2.txt");
+    let mut header = SessionHeader::new(session("a"));
+    header.title = Some("title".into());
+    header.metadata.insert("n".into(), Json::from("1"));
+    header.incarnation = "first".into();
+    let described = Described { at: Seq(3), current: BranchId::new("fork").unwrap() };
+    let (fork, from) = (BranchId::new("fork").unwrap(), Position::new(BranchId::main(), Seq(4)));
+    let place = Place { session: &session("a"), branch: &BranchId::main() };
+    let mut written = String::new();
+    for (name, codec) in
+        [("plain", Codec::new()), ("signed", Codec::new().with_signing(ring("s"))), ("sealed", with_data_key())]
+    {
+        header.genesis = codec.genesis(&header);
+        let seal = codec.seal_header(&header, &described).unwrap().sealed.unwrap();
+        let start = codec.root(&header).fork_start(&fork, &from, Hash::of(b"at 4")).unwrap();
+        writeln!(written, "{name} genesis {}\n{name} fork {start}\n{name} seal {seal}", header.genesis).unwrap();
+    }
+    let frame = with_data_key().encode(place, stamp(), &records(9)).unwrap();
+    let hex: String = frame.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let line = String::from_utf8(frame.to_line(None::<()>).unwrap()).unwrap();
+    write!(written, "frame {hex}\nline {line}").unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &written).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), written);
+}
