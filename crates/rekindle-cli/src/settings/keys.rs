@@ -69,7 +69,6 @@ pub const KEYS: &[Key] = &[
     key("server.token", "", "the token that clients over HTTP must know; a reference such as @env:REKINDLE_TOKEN"),
     key("encryption.key", "", "encrypts what is stored; a reference such as @file:store.key"),
     key("encryption.id", "default", "the id of that key"),
-    key("encryption.service", "", "a program that wraps and unwraps the keys of sessions"),
     key("signing.key", "", "signs what is stored; a reference"),
     key("signing.id", "default", "the id of that key"),
 ];
