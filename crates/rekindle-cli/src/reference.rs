@@ -37,7 +37,7 @@ pub async fn session(engine: &Engine, text: &str) -> Result<SessionKey> {
     by_beginning(engine, text).await
 }
 
-/// Whether high-water marks name a session.
+/// Returns whether high-water marks name a session.
 pub async fn was_there(engine: &Engine, session: &SessionKey) -> bool {
     match engine.journal().store().high_water() {
         Some(marks) => marks.marked(session).await.is_ok_and(|places| places.iter().any(|heads| !heads.is_empty())),

@@ -136,7 +136,7 @@ impl Arguments {
     }
 }
 
-/// Whether a session was set back to an older state, of which people are told.
+/// Returns whether a session was set back to an older state, of which people are told.
 async fn is_rolled_back(app: &App, engine: &Engine, session: &SessionKey) -> Result<bool, Error> {
     let info = match engine.journal().open(session).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(false),

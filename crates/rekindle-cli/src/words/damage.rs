@@ -6,7 +6,7 @@ use super::next;
 use crate::app::App;
 use crate::ui::{printable, style};
 
-/// How many places are named.
+/// Number of places that are named.
 const MOST: usize = 5;
 
 /// Says what of a session cannot be read, and how to find out more. Unfinished writes that were cut off are none of it.

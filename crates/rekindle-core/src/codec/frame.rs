@@ -142,12 +142,12 @@ impl Frame {
         self.flags & KEYED != 0
     }
 
-    /// Whether nobody without a key can have written it.
+    /// Returns whether nobody without a key can have written it.
     pub fn is_protected(&self) -> bool {
         self.flags & (KEYED | SEALED) != 0
     }
 
-    /// Whether it was sealed with a data key of its session.
+    /// Returns whether it was sealed with a data key of its session.
     pub fn has_data_key(&self) -> bool {
         self.flags & DATA_KEY != 0
     }

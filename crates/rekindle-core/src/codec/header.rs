@@ -80,7 +80,7 @@ pub(crate) enum HeaderKey {
 }
 
 impl SessionHeader {
-    /// Whether title and metadata are encrypted, as it stands in a store.
+    /// Returns whether title and metadata are encrypted, as it stands in a store.
     pub fn is_encrypted(&self) -> bool {
         self.sealed.as_deref().is_some_and(|text| match Seal::parse(text) {
             Some(Ok(seal)) => seal.sealed.is_some(),
@@ -88,7 +88,7 @@ impl SessionHeader {
         })
     }
 
-    /// Whether it names a key, as it stands in a store.
+    /// Returns whether it names a key, as it stands in a store.
     pub(crate) fn is_protected(&self) -> bool {
         self.key_named() != HeaderKey::None
     }

@@ -277,7 +277,7 @@ impl Codec {
         matches!(self.protection, Protection::Encrypted { .. })
     }
 
-    /// Whether everything it writes is signed or encrypted.
+    /// Returns whether everything it writes is signed or encrypted.
     pub fn protects(&self) -> bool {
         !matches!(self.protection, Protection::None)
     }
@@ -321,12 +321,12 @@ impl Codec {
         self.keychain.forget(session);
     }
 
-    /// Whether it has learned how it stands to a session.
+    /// Returns whether it has learned how it stands to a session.
     pub(crate) fn has_learned(&self, session: &SessionKey) -> bool {
         self.keychain.get(session).is_some()
     }
 
-    /// Whether the data key of that incarnation of a session is at hand.
+    /// Returns whether the data key of that incarnation of a session is at hand.
     pub(crate) fn knows(&self, header: &SessionHeader) -> bool {
         matches!(self.keychain.get(&header.key), Some(Standing::Data(data)) if data.incarnation == header.incarnation)
     }
@@ -531,7 +531,7 @@ impl Codec {
         genesis_hash(self.protection.ring().map(|ring| &*ring.active().chain), header, Era::First)
     }
 
-    /// Whether a header fits its genesis under any key there is.
+    /// Returns whether a header fits its genesis under any key there is.
     pub fn check_genesis(&self, header: &SessionHeader) -> bool {
         let plain = || genesis_hash(None, header, Era::First) == header.genesis;
         match self.root(header) {

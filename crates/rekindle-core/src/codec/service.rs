@@ -32,7 +32,7 @@ pub trait KeyService: fmt::Debug + Send + Sync {
     /// bytes or the context are not those.
     async fn unwrap(&self, wrapped: &Wrapped, context: &[u8]) -> Result<Zeroizing<[u8; 32]>>;
 
-    /// Whether something was wrapped with the main key that is active now.
+    /// Returns whether something was wrapped with the main key that is active now.
     fn is_current(&self, wrapped: &Wrapped) -> bool;
 }
 

@@ -85,7 +85,7 @@ impl Mark {
         serde_json::to_vec(self).expect("a mark has only texts and numbers").into()
     }
 
-    /// Whether the session must be there.
+    /// Returns whether the session must be there.
     pub fn is_kept(&self) -> bool {
         self.standing == Standing::Kept
     }
@@ -164,7 +164,7 @@ impl Mark {
         Some(next)
     }
 
-    /// Whether another look at the journal would confirm something.
+    /// Returns whether another look at the journal would confirm something.
     pub fn is_confirmed(&self) -> bool {
         self.standing != Standing::New && self.branches.values().all(|mark| mark.standing != Standing::New)
     }
@@ -225,7 +225,7 @@ impl Mark {
     }
 }
 
-/// Whether the store itself says that a record is there and cannot be read: then it is not gone.
+/// Returns whether the store itself says that a record is there and cannot be read: then it is not gone.
 fn is_unreadable(info: &SessionInfo, branch: &BranchId, seq: Seq) -> bool {
     let about_bytes = |kind| matches!(kind, DamageKind::Checksum | DamageKind::Format | DamageKind::Version);
     info.damage.iter().any(|damage| about_bytes(damage.kind) && damage.branch == *branch && damage.last >= seq)

@@ -114,7 +114,7 @@ impl Journal {
         Ok((self.signed(receipt)?, removed))
     }
 
-    /// Whether a receipt was signed with a key of this journal and not changed since. `KeyMissing` if the key
+    /// Returns whether a receipt was signed with a key of this journal and not changed since. `KeyMissing` if the key
     /// is not there, `Unverified` if it has no signature.
     pub fn check_receipt(&self, receipt: &Receipt) -> Result<bool> {
         let Some(signature) = &receipt.signature else {

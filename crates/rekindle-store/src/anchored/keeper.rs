@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use super::place::{MarksIn, Stored, Trouble, look, note, replace};
 
-/// How many sessions may wait for their marks. More are left behind, which is harmless.
+/// Number of sessions may wait for their marks. More are left behind, which is harmless.
 const MOST_PENDING: usize = 50_000;
-/// How many marks are remembered as they were written.
+/// Number of marks are remembered as they were written.
 const MOST_KNOWN: usize = 2_000;
 /// The thread rests this many times as long as it worked, so that it takes a tenth of one core at most.
 const REST: u32 = 9;

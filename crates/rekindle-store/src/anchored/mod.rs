@@ -170,7 +170,7 @@ impl Anchored {
         all
     }
 
-    /// Whether a branch that grew since its mark was written still has the record the mark names.
+    /// Returns whether a branch that grew since its mark was written still has the record the mark names.
     async fn replaced(&self, info: &SessionInfo, branch: &BranchId, marked: Head) -> Option<Damage> {
         let found = info.branch(branch).ok()?;
         if let Some(base) = found.base.filter(|base| base.seq >= marked.seq) {

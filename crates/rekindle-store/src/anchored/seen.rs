@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rekindle_core::{BranchId, Hash, Head, SessionInfo, SessionKey};
 
-/// How many sessions are remembered.
+/// Number of sessions are remembered.
 const MOST: usize = 4_000;
 
 /// A session as this process saw it last: compared, and nothing was missing.
@@ -16,7 +16,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether everything that was seen is still there. If not, somebody removed it on purpose or it
+    /// Returns whether everything that was seen is still there. If not, somebody removed it on purpose or it
     /// was rolled back: the marks know.
     pub fn is_in(&self, info: &SessionInfo) -> bool {
         let found: HashMap<_, _> = info.branches.iter().map(|branch| (&branch.branch, branch.head)).collect();
@@ -39,7 +39,7 @@ impl SeenSessions {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(session).cloned()
     }
 
-    /// Whether the session was compared, and nothing was missing.
+    /// Returns whether the session was compared, and nothing was missing.
     pub fn is_sound(&self, session: &SessionKey) -> bool {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(session)
     }

@@ -232,7 +232,7 @@ impl Branch {
         self.tail.as_ref()?.broken.as_ref().map(|finding| finding.on(&self.info.branch))
     }
 
-    /// Whether the segment that is written to is still the file under its name.
+    /// Returns whether the segment that is written to is still the file under its name.
     pub(super) fn is_in_place(&self) -> Result<bool> {
         let Some((tail, file)) = self.tail.as_ref().and_then(|tail| Some((tail, tail.file.as_ref()?))) else {
             return Ok(true);

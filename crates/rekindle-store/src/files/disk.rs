@@ -46,7 +46,7 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Its length now.
     fn size(&self) -> io::Result<u64>;
 
-    /// Whether this is still the file at `path`, not one that was deleted, moved or replaced.
+    /// Returns whether this is still the file at `path`, not one that was deleted, moved or replaced.
     fn is_at(&self, path: &Path) -> io::Result<bool>;
 
     /// Reads at most as much as fits into `buffer`; zero at the end of the file.

@@ -188,7 +188,7 @@ impl Core {
     }
 }
 
-/// Whether an error concerns one session, while others can be read.
+/// Returns whether an error concerns one session, while others can be read.
 fn is_about_session(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. }) || source.is_some_and(refused)

@@ -272,7 +272,7 @@ pub(super) fn writing(path: &Path) -> impl Fn(io::Error) -> Error {
     }
 }
 
-/// Whether an error says that writing, or looking, is not allowed.
+/// Returns whether an error says that writing, or looking, is not allowed.
 pub(super) fn refused(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }

@@ -133,7 +133,7 @@ pub(super) fn renew_copy(layout: &Layout, directory: &Path, revision: &str) {
     }
 }
 
-/// Whether the file at `path` is that of `revision`, by its start.
+/// Returns whether the file at `path` is that of `revision`, by its start.
 pub(super) fn has_revision(layout: &Layout, path: &Path, revision: &str) -> bool {
     let Ok(file) = layout.disk.open(path, OpenMode::Read) else { return false };
     let Ok(start) = file.read_start(REVISION_WITHIN) else { return false };
@@ -148,7 +148,7 @@ pub(super) fn key_in(layout: &Layout, directory: &Path) -> Option<SessionKey> {
     })
 }
 
-/// Whether `directory` is that of a session: it has a manifest, if only a damaged one, or records.
+/// Returns whether `directory` is that of a session: it has a manifest, if only a damaged one, or records.
 pub(super) fn is_session(layout: &Layout, directory: &Path) -> Result<bool> {
     let has = |name: &str| match layout.disk.size(&directory.join(name)) {
         Err(error) => !super::layout::absent(&error),
@@ -157,7 +157,7 @@ pub(super) fn is_session(layout: &Layout, directory: &Path) -> Result<bool> {
     Ok(has(ORIGINAL) || has(COPY) || has_history(layout, directory)?)
 }
 
-/// Whether there are records of any branch.
+/// Returns whether there are records of any branch.
 fn has_history(layout: &Layout, directory: &Path) -> Result<bool> {
     Ok(!with_history(layout, directory)?.is_empty())
 }

@@ -396,7 +396,7 @@ impl State {
         index.into_iter().chain(lost)
     }
 
-    /// Whether everything known of it is as `session.json` and the segments say.
+    /// Returns whether everything known of it is as `session.json` and the segments say.
     pub(super) fn is_as_recorded(&self) -> bool {
         self.index_damage.is_none()
     }

@@ -24,9 +24,9 @@ use crate::names::from_file_name;
 
 /// How often other writers may be faster. Each time, one of them has made progress.
 const TRIES: usize = 200;
-/// How many writes a value remembers, to tell a write whose acknowledgement was lost.
+/// Number of writes a value remembers, to tell a write whose acknowledgement was lost.
 const REMEMBERED: usize = 16;
-/// How many values are read at once.
+/// Number of values are read at once.
 const AT_ONCE: usize = 16;
 
 /// The header before the bytes of a value.

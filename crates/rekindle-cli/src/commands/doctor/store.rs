@@ -141,7 +141,7 @@ async fn integrity(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Chec
     }
 }
 
-/// Whether a store that was set back would be noticed, and how far its marks lie behind.
+/// Returns whether a store that was set back would be noticed, and how far its marks lie behind.
 async fn marks(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Vec<Check> {
     let store = engine.journal().store();
     let Some(marks) = store.high_water() else {

@@ -25,7 +25,7 @@ use crate::words::next;
 
 /// The largest file of heads.
 const MAX_SEEN: u64 = 1 << 30;
-/// How many places of damage are kept to be shown; all are counted.
+/// Number of places of damage kept to be shown; all are counted.
 const SHOWN: usize = 1_000;
 /// The kind of damage that marks show, as it is written.
 const ROLLED_BACK: &str = "rolled_back";
@@ -145,7 +145,7 @@ async fn verify(engine: &Engine, session: &SessionKey, seen: &Heads) -> Result<O
     }
 }
 
-/// Whether one session cannot be verified while others can.
+/// Returns whether one session cannot be verified while others can.
 fn is_about_session(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. } | ErrorKind::KeyMissing { .. })
 }

@@ -193,7 +193,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Whether the last frame of a session is protected: of one from before headers were sealed.
+    /// Returns whether the last frame of a session is protected: of one from before headers were sealed.
     async fn is_protected(&self, source: &SessionInfo) -> Result<bool> {
         let read = ReadFrames::all(source.header.key.clone(), source.current.clone()).with_newest_first().with_limit(1);
         let last = self.store().read(&read).await?.slots.into_iter().next();
