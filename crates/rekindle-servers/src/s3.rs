@@ -48,6 +48,10 @@ struct Inner {
     plan: Option<Plan>,
     /// Its clock, in seconds ahead of this machine's.
     ahead: i64,
+    /// Its answers have no dates.
+    undated: bool,
+    /// Headers of conditions that are not looked at.
+    ignored: Vec<&'static str>,
 }
 
 /// An S3 in this process. It lives until the process ends.
@@ -90,10 +94,12 @@ impl S3 {
 
     /// The URL of a bucket with everything a client needs. Every bucket exists but `missing`.
     pub fn url(&self, bucket: &str) -> String {
-        format!(
-            "s3://{bucket}?endpoint=http://127.0.0.1:{}&allow_http=true&aws_access_key_id=me&aws_secret_access_key=secret",
-            self.port
-        )
+        bucket_url(bucket, self.port)
+    }
+
+    /// The port it listens on, for a [`Proxy`](crate::Proxy).
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Asks `plan` about every request from now on.
@@ -109,6 +115,17 @@ impl S3 {
     /// Puts its clock ahead of this machine's.
     pub fn set_ahead(&self, seconds: i64) {
         self.lock().ahead = seconds;
+    }
+
+    /// Ignores these conditions from now on, as services without conditional writes do: `if-none-match`,
+    /// `if-match`.
+    pub fn ignore_conditions(&self, headers: &[&'static str]) {
+        self.lock().ignored = headers.to_vec();
+    }
+
+    /// Leaves the date out of its answers.
+    pub fn set_undated(&self) {
+        self.lock().undated = true;
     }
 
     /// The requests since this was last asked.
@@ -138,13 +155,20 @@ impl S3 {
     }
 }
 
+/// The URL of a bucket behind a port of this machine, with everything a client needs.
+pub(crate) fn bucket_url(bucket: &str, port: u16) -> String {
+    format!(
+        "s3://{bucket}?endpoint=http://127.0.0.1:{port}&allow_http=true&aws_access_key_id=me&aws_secret_access_key=secret"
+    )
+}
+
 fn serve(stream: TcpStream, inner: &Mutex<Inner>) {
     let _ = stream.set_nodelay(true);
     let Ok(mut writer) = stream.try_clone() else { return };
     let mut reader = BufReader::new(stream);
     while let Ok(Some(request)) = Request::read(&mut reader) {
-        let (bucket, key) = request.path.trim_start_matches('/').split_once('/').unwrap_or((&request.path[1..], ""));
-        let seen = seen(&request, key);
+        let (bucket, key) = bucket_and_key(&request);
+        let seen = seen(&request);
         let fault = {
             let mut inner = inner.lock().unwrap();
             inner.requests.push(seen.clone());
@@ -163,7 +187,9 @@ fn serve(stream: TcpStream, inner: &Mutex<Inner>) {
             S3Fault::CutBehind => break,
             _ => answer,
         };
-        let answer = if request.method == "HEAD" { answer.without_body() } else { answer };
+        let mut answer = if request.method == "HEAD" { answer.without_body() } else { answer };
+        let date = { inner.lock().unwrap().date() };
+        answer.headers.extend(date.map(|date| ("date".into(), date)));
         if answer.write(&mut writer).is_err() {
             break;
         }
@@ -171,7 +197,14 @@ fn serve(stream: TcpStream, inner: &Mutex<Inner>) {
     let _ = writer.shutdown(Shutdown::Both);
 }
 
-fn seen(request: &Request, key: &str) -> S3Request {
+fn bucket_and_key(request: &Request) -> (&str, &str) {
+    let path = request.path.trim_start_matches('/');
+    path.split_once('/').unwrap_or((path, ""))
+}
+
+/// The request as tests see it.
+pub(crate) fn seen(request: &Request) -> S3Request {
+    let (_, key) = bucket_and_key(request);
     let (method, key) = match request.method.as_str() {
         "GET" if request.parameter("list-type").is_some() => ("LIST", request.parameter("prefix").unwrap_or_default()),
         "POST" => ("DELETES", ""),
@@ -180,7 +213,8 @@ fn seen(request: &Request, key: &str) -> S3Request {
     S3Request { method: method.to_owned(), key: key.to_owned() }
 }
 
-fn error(status: u16, code: &str) -> Answer {
+/// An answer with an error as S3 words them.
+pub(crate) fn error(status: u16, code: &str) -> Answer {
     Answer::xml(status, format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>"))
 }
 
@@ -191,17 +225,19 @@ impl Inner {
         }
         let at = (bucket.to_owned(), key.to_owned());
         match method {
-            "PUT" if request.header("if-none-match") == Some("*") && self.objects.contains_key(&at) => {
+            "PUT" if self.condition(request, "if-none-match") == Some("*") && self.objects.contains_key(&at) => {
                 error(412, "PreconditionFailed")
             }
-            "PUT" if request.header("if-match").is_some_and(|wanted| self.tag_of(&at).as_deref() != Some(wanted)) => {
+            "PUT"
+                if self.condition(request, "if-match").is_some_and(|tag| self.tag_of(&at).as_deref() != Some(tag)) =>
+            {
                 error(412, "PreconditionFailed")
             }
             "PUT" => {
                 let content: Arc<[u8]> = request.body.clone().into();
                 let tag = tag(&content);
                 self.objects.insert(at, (content, self.now()));
-                Answer { headers: vec![("etag", tag)], ..Answer::new(200) }
+                Answer { headers: vec![("etag".into(), tag)], ..Answer::new(200) }
             }
             "GET" | "HEAD" => match self.objects.get(&at) {
                 Some((content, modified)) => found(request, content, *modified),
@@ -217,6 +253,10 @@ impl Inner {
         }
     }
 
+    fn condition<'a>(&self, request: &'a Request, header: &'static str) -> Option<&'a str> {
+        request.header(header).filter(|_| !self.ignored.contains(&header))
+    }
+
     fn tag_of(&self, at: &BucketAndKey) -> Option<String> {
         self.objects.get(at).map(|(content, _)| tag(content))
     }
@@ -224,6 +264,10 @@ impl Inner {
     fn now(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         now.saturating_add_signed(self.ahead)
+    }
+
+    fn date(&self) -> Option<String> {
+        (!self.undated).then(|| http_date(self.now()))
     }
 
     fn delete_several(&mut self, bucket: &str, body: &str) -> Answer {
@@ -265,7 +309,7 @@ impl Inner {
 }
 
 fn found(request: &Request, content: &[u8], modified: u64) -> Answer {
-    let mut headers = vec![("etag", tag(content)), ("last-modified", http_date(modified))];
+    let mut headers = vec![("etag".into(), tag(content)), ("last-modified".into(), http_date(modified))];
     let range = request.header("range").and_then(|range| {
         let (from, to) = range.strip_prefix("bytes=")?.split_once('-')?;
         Some((from.parse::<usize>().ok()?, to.parse::<usize>().ok()?))
@@ -274,7 +318,7 @@ fn found(request: &Request, content: &[u8], modified: u64) -> Answer {
         Some((from, _)) if from >= content.len() => return error(416, "InvalidRange"),
         Some((from, to)) => {
             let to = to.min(content.len() - 1);
-            headers.push(("content-range", format!("bytes {from}-{to}/{}", content.len())));
+            headers.push(("content-range".into(), format!("bytes {from}-{to}/{}", content.len())));
             (206, &content[from..=to])
         }
         None => (200, content),
