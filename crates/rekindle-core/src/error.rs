@@ -130,6 +130,8 @@ pub enum ErrorKind {
     StepFailed,
     /// The session was set back to an older state than its high-water marks show.
     RolledBack,
+    /// Something that was found, not named, would choose code, secrets or servers, and is not trusted.
+    Untrusted,
 }
 
 /// One line of the error catalogue: what users see in `docs/errors.md`.
@@ -221,6 +223,8 @@ catalog! {
         "the session was set back to an older state: records that were there are gone", "put the newer state back, or accept the older one with `rekindle verify SESSION --accept --reason TEXT`, which is recorded";
     ErrorKind::Unverified => "RK0028", "Unverified", Never,
         "nothing proves where the data comes from, although this journal signs or encrypts", "take it from where it was signed with a key that is configured here, or accept it explicitly, which is recorded";
+    ErrorKind::Untrusted => "RK0029", "Untrusted", Never,
+        "a file that was found, or data of a session, would choose programs, secrets or servers, and is not trusted here", "look at what it would do, then trust it with `rekindle trust FILE`, or name the file on the command line";
 }
 
 /// An error with its context. Small on the stack; everything else is behind one box.
@@ -233,6 +237,7 @@ struct Inner {
     session: Option<SessionKey>,
     position: Option<Position>,
     hint: Option<Cow<'static, str>>,
+    gone: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -246,8 +251,20 @@ impl Error {
             session: None,
             position: None,
             hint: None,
+            gone: false,
             source: None,
         }))
+    }
+
+    /// The error of a session that a high-water mark names and that is not there.
+    pub(crate) fn of_gone_session(mut self) -> Self {
+        self.0.gone = true;
+        self
+    }
+
+    /// Returns whether something is not there that must be there by a high-water mark.
+    pub fn is_gone(&self) -> bool {
+        self.0.gone
     }
 
     /// An argument that is not legal.
@@ -367,6 +384,7 @@ impl Error {
             session: self.0.session.clone(),
             position: self.0.position.clone(),
             hint: self.0.hint.clone(),
+            gone: self.0.gone,
             source: self.0.source.as_ref().map(|source| source.to_string().into()),
         }))
     }

@@ -12,12 +12,18 @@
 //! * [`retention`]: what may be pruned, and what is protected and why.
 //! * [`Error`]: one error type with stable codes.
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
+
 pub mod codec;
 mod error;
 pub mod high_water;
 mod id;
+mod identity;
 mod journal;
 mod json;
+pub mod orphans;
 mod position;
 pub mod queue;
 pub mod record;
@@ -34,10 +40,11 @@ pub use id::{
     BranchId, CheckpointId, EffectId, IdSource, LogName, MAX_ID_BYTES, MessageId, Namespace, OwnerId, QueueName,
     RegisterKey, RunId, SessionId, SessionKey, WaitId, file_name,
 };
+pub use identity::Identity;
 pub use journal::{
     CheckpointInfo, CopyOptions, CopyOutcome, CopyProgress, CopyReport, DeletePlan, Diverged, EXPORT_VERSION, Entry,
-    Exported, ImportOptions, Journal, PruneResult, Receipt, ReceiptBranch, ReceiptKey, ReceiptSignature, Restored,
-    Rewrapped, Target, Transferred, VerifyReport,
+    Exported, ImportOptions, Journal, KeyOwner, OrphanedKey, PruneResult, Receipt, ReceiptBranch, ReceiptKey,
+    ReceiptSignature, Restored, Rewrapped, Target, Transferred, VerifyReport,
 };
 pub use json::Json;
 pub use position::{Epoch, Hash, Head, Position, Seq};
@@ -49,7 +56,7 @@ pub use state::{EffectState, LogDiff, RegisterChange, RegisterDiff, RunInfo, Sta
 pub use status::Status;
 pub use store::{
     Append, Appended, Base, Capabilities, Condition, Decided, Defect, Fork, FramePage, Holds, Indexed, Lease,
-    LeaseAction, LeaseRequest, MAX_FRAMES, MAX_LEASE, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Section,
-    Slot, Store, StoreExt, already_running, fenced,
+    LeaseAction, LeaseRequest, MAX_FRAMES, MAX_LEASE, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Retries,
+    Section, Slot, Store, StoreExt, already_running, fenced,
 };
 pub use time::{BootTime, Clock, Moment, Timestamp};

@@ -272,6 +272,11 @@ impl SessionInfo {
     /// A branch by name.
     pub fn branch(&self, branch: &BranchId) -> Result<&BranchInfo> {
         self.branches.iter().find(|info| info.branch == *branch).ok_or_else(|| {
+            if *branch == BranchId::main() || branch.is_inbox() {
+                return Error::corrupt(format!("branch `{branch}` is gone, which every session has"))
+                    .on(&self.header.key)
+                    .hint("restore it from a backup; `rekindle verify SESSION` lists all damage");
+            }
             Error::not_found(format!("there is no branch `{branch}`")).on(&self.header.key).hint(format!(
                 "the session has: {}",
                 self.branches.iter().take(20).map(|info| info.branch.as_str()).collect::<Vec<_>>().join(", ")

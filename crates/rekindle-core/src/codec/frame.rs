@@ -132,6 +132,11 @@ impl Frame {
         self.flags & BASE != 0
     }
 
+    /// Returns whether the payload is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.flags & COMPRESSED != 0
+    }
+
     /// Whether its payload is encrypted.
     pub fn is_sealed(&self) -> bool {
         self.flags & SEALED != 0

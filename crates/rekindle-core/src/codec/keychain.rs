@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::keys::DataKey;
 use crate::error::{Error, ErrorKind};
 use crate::id::SessionKey;
+use crate::position::Hash;
 
 /// Sessions that are kept in mind at least; up to twice as many.
 const SESSIONS: usize = 32 << 10;
@@ -39,12 +40,21 @@ impl Standing {
     }
 }
 
+/// Knowledge of a session's key.
+#[derive(Clone)]
+pub(super) struct Learned {
+    pub standing: Standing,
+    /// The beginning of its chain. A session that was removed and imported again has the same name and incarnation,
+    /// and another key.
+    pub genesis: Hash,
+}
+
 /// The sessions that were opened last, in two generations: what is asked for moves to the younger one, and
 /// when that is full the older one is forgotten.
 #[derive(Default)]
 struct Generations {
-    young: HashMap<SessionKey, Standing>,
-    old: HashMap<SessionKey, Standing>,
+    young: HashMap<SessionKey, Learned>,
+    old: HashMap<SessionKey, Learned>,
 }
 
 /// The keys of sessions.
@@ -53,6 +63,10 @@ pub(super) struct Keychain(Mutex<Generations>);
 
 impl Keychain {
     pub fn get(&self, session: &SessionKey) -> Option<Standing> {
+        self.learned(session).map(|learned| learned.standing)
+    }
+
+    pub fn learned(&self, session: &SessionKey) -> Option<Learned> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = all.young.get(session) {
             return Some(found.clone());
@@ -70,8 +84,8 @@ impl Keychain {
         }
     }
 
-    pub fn put(&self, session: SessionKey, standing: Standing) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(session, standing);
+    pub fn put(&self, session: SessionKey, genesis: Hash, standing: Standing) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(session, Learned { standing, genesis });
     }
 
     pub fn forget(&self, session: &SessionKey) {
@@ -82,11 +96,11 @@ impl Keychain {
 }
 
 impl Generations {
-    fn put(&mut self, session: SessionKey, standing: Standing) {
+    fn put(&mut self, session: SessionKey, learned: Learned) {
         if self.young.len() >= SESSIONS {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(session, standing);
+        self.young.insert(session, learned);
     }
 }
 
@@ -105,9 +119,9 @@ mod tests {
     fn it_forgets_what_was_not_asked_for_and_stays_small() {
         let chain = Keychain::default();
         let session = |n: usize| SessionKey::from(SessionId::new(format!("s{n}")).unwrap());
-        chain.put(session(0), Standing::Open);
+        chain.put(session(0), Hash::default(), Standing::Open);
         for n in 1..5 * SESSIONS {
-            chain.put(session(n), Standing::Open);
+            chain.put(session(n), Hash::default(), Standing::Open);
             if n % SESSIONS == 0 {
                 assert!(chain.get(&session(0)).is_some(), "whoever is asked for stays");
             }

@@ -297,9 +297,9 @@ impl Codec {
     }
 
     /// The same codec with its own view of which keys sessions have: only this one.
-    pub(crate) fn apart(&self, session: SessionKey, standing: Standing) -> Self {
+    pub(crate) fn apart(&self, header: &SessionHeader, standing: Standing) -> Self {
         let keychain = Keychain::default();
-        keychain.put(session, standing);
+        keychain.put(header.key.clone(), header.genesis, standing);
         Self {
             limits: self.limits,
             redaction: self.redaction.clone(),
@@ -312,8 +312,8 @@ impl Codec {
     }
 
     /// Remembers how it stands to a session.
-    pub(crate) fn learn(&self, session: SessionKey, standing: Standing) {
-        self.keychain.put(session, standing);
+    pub(crate) fn learn(&self, header: &SessionHeader, standing: Standing) {
+        self.keychain.put(header.key.clone(), header.genesis, standing);
     }
 
     /// Forgets the key of a session.
@@ -326,9 +326,11 @@ impl Codec {
         self.keychain.get(session).is_some()
     }
 
-    /// Returns whether the data key of that incarnation of a session is at hand.
+    /// Returns whether the data key of exactly that session is at hand.
     pub(crate) fn knows(&self, header: &SessionHeader) -> bool {
-        matches!(self.keychain.get(&header.key), Some(Standing::Data(data)) if data.incarnation == header.incarnation)
+        let Some(learned) = self.keychain.learned(&header.key) else { return false };
+        let of_it = matches!(learned.standing, Standing::Data(data) if data.incarnation == header.incarnation);
+        of_it && learned.genesis == header.genesis
     }
 
     /// How it stands to a session without a data key, by the key that its header names.
@@ -423,6 +425,12 @@ impl Codec {
         let payload = self.open_payload(place, frame).map_err(|error| damage(place, frame, error))?;
         let flags = frame.flags & !(COMPRESSED | SEALED);
         Ok(Frame { payload: payload.into_owned().into(), flags, ..frame.clone() })
+    }
+
+    /// Returns the bytes of the records of a frame as JSON.
+    pub(crate) fn plain_len(&self, place: Place<'_>, frame: &Frame) -> Result<usize, Damage> {
+        let payload = self.open_payload(place, frame).map_err(|error| damage(place, frame, error))?;
+        Ok(payload.len())
     }
 
     /// Reads the records of a frame.

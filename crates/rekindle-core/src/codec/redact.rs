@@ -2,8 +2,8 @@
 //!
 //! A value under an excluded key, or in a register of the memory with such a key, becomes `{"$redacted":"<key>"}`, so that a resume knows what
 //! to ask for again; a match of a pattern becomes `[redacted:<name>]`. Excluded keys are looked
-//! for everywhere, also in JSON inside a string, as tool calls have it; patterns in every text
-//! but ids and other structure. Everything else keeps its bytes.
+//! for everywhere, also in JSON inside a string, as tool calls have it; patterns in every text,
+//! number and key of an object but ids and other structure. Everything else keeps its bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -120,6 +120,23 @@ impl Redaction {
         }
     }
 
+    /// Returns the values under excluded keys, with their keys, also those of JSON inside strings. A
+    /// value that is gone already, or `null`, is none.
+    pub fn excluded_values(&self, json: &Json) -> Vec<(String, Json)> {
+        let mut found = Vec::new();
+        let json = json.as_str().as_bytes();
+        if self.mentions_key(json) {
+            // JSON that cannot be searched is refused when it is stored.
+            let _ = self.copied(json, Level::Content, NESTED, &mut found);
+        }
+        found
+    }
+
+    /// Returns the key by which a register is excluded: its name or, if it holds a key of the memory, that.
+    pub fn excluded_register<'a>(&self, register: &'a str) -> Option<&'a str> {
+        self.excludes_register(register).then(|| own_name(register))
+    }
+
     /// A text without what must not be stored.
     pub fn text(&self, text: &str) -> String {
         self.patterns.iter().fold(text.to_owned(), |text, (name, regex)| {
@@ -144,6 +161,15 @@ impl Redaction {
         (suspicious, depth)
     }
 
+    /// Returns whether an excluded key may stand in it.
+    fn mentions_key(&self, json: &[u8]) -> bool {
+        let mut mentions = false;
+        walk(json, |text, escaped, end| {
+            mentions |= (escaped && (may_be_json(text) || next_is_colon(json, end + 1))) || self.may_be_excluded(text);
+        });
+        mentions
+    }
+
     /// Whether a string is an excluded key, or the name of a register that is.
     fn may_be_excluded(&self, text: &[u8]) -> bool {
         text.len() <= 512 && std::str::from_utf8(text).is_ok_and(|text| self.excludes_register(text))
@@ -153,12 +179,25 @@ impl Redaction {
         if !self.inspect(json).0 {
             return Ok(Cow::Borrowed(json));
         }
-        let mut copy =
-            Copying { redaction: self, json, at: 0, out: Vec::with_capacity(json.len()), changed: false, nested };
+        self.copied(json, level, nested, &mut Vec::new())
+    }
+
+    fn copied<'a>(&self, json: &'a [u8], level: Level, nested: usize, found: &mut Found) -> Result<Cow<'a, [u8]>> {
+        let out = Vec::with_capacity(json.len());
+        let mut copy = Copying { redaction: self, json, at: 0, out, changed: false, nested, found: Vec::new() };
         copy.value(level)?;
+        found.append(&mut copy.found);
         Ok(if copy.changed { Cow::Owned(copy.out) } else { Cow::Borrowed(json) })
     }
+
+    /// Returns whether a text is touched by a pattern.
+    fn is_matched(&self, text: &str) -> bool {
+        self.patterns.iter().any(|(_, pattern)| pattern.is_match(text))
+    }
 }
+
+/// Values that were taken out, with the keys they stood under.
+type Found = Vec<(String, Json)>;
 
 /// The registers that hold keys of the memory, at the end of their names.
 const MEMORY: &[&str] = &["memory/", "overlay/", "node/"];
@@ -193,6 +232,7 @@ struct Copying<'a> {
     out: Vec<u8>,
     changed: bool,
     nested: usize,
+    found: Found,
 }
 
 impl Copying<'_> {
@@ -206,10 +246,7 @@ impl Copying<'_> {
                 let rest = &self.json[self.at..];
                 match rest.iter().position(|byte| b",]} \t\r\n".contains(byte)).unwrap_or(rest.len()) {
                     0 => Err(cut_off()),
-                    len => {
-                        self.copy(len);
-                        Ok(())
-                    }
+                    len => self.scalar(level, len),
                 }
             }
             None => Err(cut_off()),
@@ -229,7 +266,7 @@ impl Copying<'_> {
                 }
                 Some(b',') => self.copy(1),
                 Some(b'"') => {
-                    let key = self.key()?;
+                    let key = self.key(level)?;
                     let excluded = match (level, key.as_str(), &register) {
                         (Level::Body, "value", Some(name)) => Some(String::clone(name)),
                         _ => self.redaction.excludes(&key).then(|| key.clone()),
@@ -264,11 +301,36 @@ impl Copying<'_> {
         }
     }
 
-    /// A key and its colon, copied.
-    fn key(&mut self) -> Result<String> {
+    /// A number, a truth value or `null`. A number that a pattern matches becomes a text.
+    fn scalar(&mut self, level: Level, len: usize) -> Result<()> {
+        let number = self.json.get(self.at..self.at + len).unwrap_or_default();
+        let is_number = number.first().is_some_and(|byte| byte.is_ascii_digit() || *byte == b'-');
+        if level == Level::Content && is_number && !self.redaction.patterns.is_empty() {
+            let number = std::str::from_utf8(number).map_err(|_| cut_off())?;
+            if self.redaction.is_matched(number) {
+                serde_json::to_writer(&mut self.out, &self.redaction.text(number)).map_err(|_| cut_off())?;
+                self.at += len;
+                self.changed = true;
+                return Ok(());
+            }
+        }
+        self.copy(len);
+        Ok(())
+    }
+
+    /// A key and its colon, copied. What patterns match in a key that users chose is replaced; what was
+    /// read is returned.
+    fn key(&mut self, level: Level) -> Result<String> {
         let key = self.peek_string().ok_or_else(cut_off)?;
         let (end, _) = string_end(self.json, self.at);
-        self.copy(end + 1 - self.at);
+        match level == Level::Content && self.redaction.is_matched(&key) {
+            true => {
+                serde_json::to_writer(&mut self.out, &self.redaction.text(&key)).map_err(|_| cut_off())?;
+                self.at = end + 1;
+                self.changed = true;
+            }
+            false => self.copy(end + 1 - self.at),
+        }
         self.space();
         match self.json.get(self.at) {
             Some(b':') => self.copy(1),
@@ -281,8 +343,9 @@ impl Copying<'_> {
     fn string(&mut self, level: Level) -> Result<()> {
         let (end, escaped) = string_end(self.json, self.at);
         let text = &self.json[(self.at + 1).min(end)..end];
-        let nested = escaped && self.nested > 0 && may_be_json(text);
         let has_patterns = level == Level::Content && !self.redaction.patterns.is_empty();
+        // A key stands in quotes, which are escaped; numbers need none.
+        let nested = (escaped || has_patterns) && self.nested > 0 && may_be_json(text);
         if nested || has_patterns {
             let original = self.peek_string().ok_or_else(cut_off)?;
             let redacted = self.redacted(&original, nested, has_patterns)?;
@@ -297,15 +360,21 @@ impl Copying<'_> {
         Ok(())
     }
 
-    fn redacted(&self, text: &str, nested: bool, has_patterns: bool) -> Result<String> {
+    fn redacted(&mut self, text: &str, nested: bool, has_patterns: bool) -> Result<String> {
         let mut text = Cow::Borrowed(text);
+        // A number in a string is a text like any other.
+        let nested = nested && text.trim_start().starts_with(['{', '[', '"']);
         if nested && serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok() {
             // Its depth was not checked: JSON in a string counts as one value.
             if crate::json::depth(text.as_bytes()) > 100 {
                 return Ok("[redacted:too deep to search]".to_owned());
             }
-            if let Cow::Owned(bytes) = self.redaction.bytes(text.as_bytes(), Level::Content, self.nested - 1)? {
-                text = Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
+            if self.redaction.inspect(text.as_bytes()).0 {
+                let nested = self.nested - 1;
+                let inside = self.redaction.copied(text.as_bytes(), Level::Content, nested, &mut self.found)?;
+                if let Cow::Owned(bytes) = inside {
+                    text = Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
+                }
             }
         }
         Ok(if has_patterns { self.redaction.text(&text) } else { text.into_owned() })
@@ -318,6 +387,10 @@ impl Copying<'_> {
         let marker = serde_json::json!({ "$redacted": key }).to_string();
         if &self.out[start..] == b"null" || self.out[start..] == *marker.as_bytes() {
             return Ok(());
+        }
+        let is_marker = self.out[start..].starts_with(br#"{"$redacted""#);
+        if let (false, Ok(value)) = (is_marker, std::str::from_utf8(&self.out[start..])) {
+            self.found.extend(Json::parse(value).ok().map(|value| (key.to_owned(), value)));
         }
         self.changed = true;
         self.out.truncate(start);
@@ -459,6 +532,44 @@ mod tests {
         );
         assert_eq!(redaction.text("tok_1"), "[redacted:token]");
         assert!(Redaction::none().with_pattern("x", "(").is_err());
+    }
+
+    #[test]
+    fn patterns_apply_to_numbers_keys_and_json_inside_strings() {
+        let redaction = Redaction::none().with_pattern("card", r"\b4\d{15}\b").unwrap();
+        let item = |input: &str, expected: &str| {
+            let record = |item: &str| format!(r#"{{"log_append":{{"log":"m","items":[{item}]}}}}"#);
+            check(&redaction, &record(input), &record(expected));
+        };
+        item(r#"{"card":4111111111111111,"n":41}"#, r#"{"card":"[redacted:card]","n":41}"#);
+        item(r#"{"4111111111111111":1}"#, r#"{"[redacted:card]":1}"#);
+        item(r#"[-4111111111111111,4111111111111111.5]"#, r#"["-[redacted:card]","[redacted:card].5"]"#);
+        item(
+            r#""{\"a\":{\"4111111111111111\":[4111111111111111]}}""#,
+            r#""{\"a\":{\"[redacted:card]\":[\"[redacted:card]\"]}}""#,
+        );
+        item(r#""[\"\\u0034111111111111111\"]""#, r#""[\"[redacted:card]\"]""#);
+        let anchored = Redaction::none().with_pattern("pin", r"^\d{6}$").unwrap();
+        let output = anchored.record(br#"{"log_append":{"log":"m","items":["[123456]","{\"a\":123456}"]}}"#).unwrap();
+        assert!(!String::from_utf8_lossy(&output).contains("123456"), "{}", String::from_utf8_lossy(&output));
+        // Ids and other structure stay.
+        let structure = r#"{"effect_outcome":{"effect":"4111111111111111","attempt":1,"status":"ok"}}"#;
+        check(&redaction, structure, structure);
+    }
+
+    #[test]
+    fn values_under_excluded_keys_are_found() {
+        let redaction = Redaction::default();
+        let check = |json: &str, expected: &[(&str, &str)]| {
+            let found = redaction.excluded_values(&Json::parse(json).unwrap());
+            let found: Vec<_> = found.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            assert_eq!(found, expected, "{json}");
+        };
+        check(r#"{"a":[{"apiKey":"sk-1"}],"access_token":[1]}"#, &[("apiKey", r#""sk-1""#), ("access_token", "[1]")]);
+        check(r#"{"arguments":"{\"api_key\":\"sk-1\"}"}"#, &[("api_key", r#""sk-1""#)]);
+        check(r#"{"api_key":null,"credentials":{"$redacted":"credentials"},"x":"api_key"}"#, &[]);
+        assert_eq!(redaction.excluded_register("overlay/0.1/api_key"), Some("api_key"));
+        assert_eq!(redaction.excluded_register("memory/region"), None);
     }
 
     proptest::proptest! {

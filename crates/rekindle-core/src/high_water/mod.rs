@@ -84,9 +84,18 @@ pub fn accept_command(session: &SessionKey) -> String {
     format!("rekindle verify {id} --accept --reason TEXT")
 }
 
+/// The error of creating a session that a mark names and that is not there, given the error of opening it: only a
+/// person decides that it is gone.
+pub fn not_created_anew(session: &SessionKey, gone: &Error) -> Error {
+    Error::new(ErrorKind::RolledBack, format!("{}; it is not created anew", gone.message()))
+        .on(session)
+        .hint(format!("put it back from a copy, or accept that it is gone with: {}", accept_command(session)))
+}
+
 /// The error of a session that a mark names and that is not in the store.
 pub fn session_gone(session: &SessionKey, heads: &BTreeMap<BranchId, Head>) -> Error {
     Error::not_found(gone(session, heads))
+        .of_gone_session()
         .on(session)
         .hint(format!("put it back from a copy, or accept that it is gone with: {}", accept_command(session)))
 }

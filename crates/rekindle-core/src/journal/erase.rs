@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Journal;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{BranchId, SessionKey};
+use crate::id::{BranchId, Namespace, SessionId, SessionKey};
+use crate::orphans::{Finished, PendingErasure, PendingErasures, ValuesNote};
 use crate::position::{Hash, Head, Position};
 use crate::session::{BranchInfo, SessionHeader, SessionInfo};
 use crate::store::{Removal, Removed};
 use crate::time::Timestamp;
+use crate::values::{ValueKind, ValueQuery};
 
 /// The version of receipts.
 const VERSION: u32 = 1;
@@ -84,22 +86,25 @@ pub struct ReceiptSignature {
 }
 
 impl Journal {
-    /// Removes a session and destroys its data key, and gives a signed receipt. If it fails behind the removal,
-    /// repeating it with the session gone is `NotFound`: [`Journal::destroy_orphaned_keys`] completes it.
+    /// Removes a session and destroys its data key, and gives a signed receipt. It is recorded first: if it stops in
+    /// between, repeating it finishes and gives the receipt, and [`Journal::finish_removal`] finishes without one.
     pub async fn erase(&self, session: &SessionKey, author: Option<String>) -> Result<(Receipt, Removed)> {
         let context = |error: Error| error.during("erase").on(session);
-        let info = self.open_stored(session).await.map_err(context)?;
+        let info = match self.open_stored(session).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => {
+                let receipt = self.finish_erasure(session).await.map_err(context)?;
+                return Ok((receipt.ok_or_else(|| context(error))?, Removed::default()));
+            }
+            other => other.map_err(context)?,
+        };
+        self.refuse_stranded(&info.header).await.map_err(context)?;
         let mut branches = Vec::with_capacity(info.branches.len());
         for branch in &info.branches {
             branches.push(self.receipt_branch(&info, branch).await);
         }
-        // Nothing goes that the receipt does not tell.
-        let removal = Removal::SessionAt { session: session.clone(), heads: info.heads() };
-        let removed = self.store.remove(&removal).await.map_err(context)?;
-        self.codec.forget(session);
-        let data_key = self.destroy_key(&info.header).await.map_err(context)?;
-        let SessionHeader { key, incarnation, genesis, .. } = info.header;
-        let receipt = Receipt {
+        let heads = info.heads();
+        let SessionHeader { key, incarnation, genesis, .. } = info.header.clone();
+        let mut receipt = Receipt {
             rekindle_receipt: VERSION,
             session: key,
             incarnation,
@@ -107,10 +112,17 @@ impl Journal {
             erased_at: self.clock.now(),
             author,
             branches,
-            data_key,
+            data_key: self.described_key(&info.header).await.map_err(context)?,
             notice: NOTICE.to_owned(),
             signature: None,
         };
+        self.record_erasure(&info.header, Some(&receipt)).await.map_err(context)?;
+        // Nothing goes that the receipt does not tell.
+        let removal = Removal::SessionAt { session: session.clone(), heads };
+        let removed = self.carry_out(&info.header, &removal).await.map_err(context)?;
+        receipt.data_key = self.destroy_key(&info.header).await.map_err(context)?.or(receipt.data_key);
+        // Everything is done: a record that stays says nothing new, and the receipt must not be lost for it.
+        let _ = self.forget_erasure(&info.header).await;
         Ok((self.signed(receipt)?, removed))
     }
 
@@ -173,8 +185,8 @@ impl Journal {
         Ok(receipt)
     }
 
-    /// Removes a session, then its data key. Between the two, the key is of no session: if the process dies
-    /// there, it stays until [`Journal::destroy_orphaned_keys`].
+    /// Removes a session, then its data key. If there is one, the removal is recorded first: what stops in between is
+    /// finished by [`Journal::finish_removal`].
     pub(super) async fn remove_session(&self, session: &SessionKey, removal: Removal) -> Result<Removed> {
         let header = match self.store.open(session).await {
             Ok(info) => Some(info.header),
@@ -183,12 +195,141 @@ impl Journal {
             Err(error) if *error.kind() == ErrorKind::Corrupt => None,
             Err(error) => return Err(error),
         };
-        let removed = self.store.remove(&removal).await?;
-        self.codec.forget(session);
-        if let Some(header) = header {
+        let Some(header) = header else {
+            let removed = self.store.remove(&removal).await?;
+            self.finish_removal(session).await?;
+            return Ok(removed);
+        };
+        self.refuse_stranded(&header).await?;
+        let has_key = self.described_key(&header).await?.is_some();
+        if has_key {
+            self.record_erasure(&header, None).await?;
+        }
+        let removed = self.carry_out(&header, &removal).await?;
+        if has_key {
             self.destroy_key(&header).await?;
+            self.forget_erasure(&header).await?;
         }
         Ok(removed)
+    }
+
+    /// Carries out a removal that is on record. One that the store refuses is taken off the record.
+    async fn carry_out(&self, header: &SessionHeader, removal: &Removal) -> Result<Removed> {
+        let removed = self.store.remove(removal).await;
+        if let Err(error) = &removed
+            && matches!(error.kind(), ErrorKind::Stale | ErrorKind::Protected)
+        {
+            // If this fails too, nothing happens either: the session is there.
+            let _ = self.forget_erasure(header).await;
+        }
+        self.codec.forget(&header.key);
+        removed
+    }
+
+    /// An error if large values of a session would stay because the store was opened without the bucket they are in.
+    pub(super) async fn refuse_stranded(&self, header: &SessionHeader) -> Result<()> {
+        let Some(values) = self.store.values() else { return Ok(()) };
+        if self.store.orphans().is_some_and(|orphans| orphans.large_values().is_some()) {
+            return Ok(());
+        }
+        let note = ValuesNote::read(values, &header.key).await?;
+        match note.as_ref().and_then(|note| note.of(&header.incarnation)) {
+            Some(noted) => {
+                let message = format!("large values of the session are in {} and would stay there", noted.place);
+                Err(Error::new(ErrorKind::Unsupported, message)
+                    .hint("open the store with that bucket: set the key `large_values`, or `StoreOptions`' setting"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn record_erasure(&self, header: &SessionHeader, receipt: Option<&Receipt>) -> Result<()> {
+        let Some(values) = self.store.values() else { return Ok(()) };
+        let (incarnation, receipt) = (header.incarnation.clone(), receipt.cloned().map(Box::new));
+        PendingErasures::record(values, &header.key, &PendingErasure { incarnation, receipt }).await
+    }
+
+    pub(super) async fn forget_erasure(&self, header: &SessionHeader) -> Result<()> {
+        let Some(values) = self.store.values() else { return Ok(()) };
+        PendingErasures::forget(values, &header.key, &header.incarnation).await
+    }
+
+    /// Returns whether the removal of a session was begun and is not finished. Changes nothing.
+    pub async fn is_removal_unfinished(&self, session: &SessionKey) -> Result<bool> {
+        if let Some(orphans) = self.store.orphans()
+            && orphans.is_unfinished(session).await?
+        {
+            return Ok(true);
+        }
+        Ok(!self.gone_erasures(session).await?.is_empty())
+    }
+
+    /// Finishes the removal of a session that was begun and is on record; does nothing if none is.
+    pub async fn finish_removal(&self, session: &SessionKey) -> Result<Finished> {
+        let mut finished = match self.store.orphans() {
+            Some(orphans) => orphans.finish(session).await?,
+            None => Finished::default(),
+        };
+        for erasure in self.gone_erasures(session).await? {
+            finished.objects += u64::from(self.finish_one(session, &erasure).await?.is_some());
+        }
+        Ok(finished)
+    }
+
+    /// The sessions of a namespace whose data keys are still to be destroyed, because their removal stopped.
+    pub async fn unfinished_erasures(&self, namespace: &Namespace) -> Result<Vec<SessionKey>> {
+        let Some(values) = self.store.values() else { return Ok(Vec::new()) };
+        let mut query = ValueQuery::new(namespace.clone(), ValueKind::REMOVAL);
+        let mut found = Vec::new();
+        loop {
+            let page = values.list(&query).await?;
+            for (id, _) in &page.values {
+                let session = SessionKey::new(namespace.clone(), SessionId::new(id.as_str())?);
+                if !self.gone_erasures(&session).await?.is_empty() {
+                    found.push(session);
+                }
+            }
+            match page.values.last().filter(|_| page.more) {
+                Some((last, _)) => query = query.with_after(last.clone()),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// The erasures on record of a session's name whose sessions are gone.
+    async fn gone_erasures(&self, session: &SessionKey) -> Result<Vec<PendingErasure>> {
+        let Some(values) = self.store.values() else { return Ok(Vec::new()) };
+        let mut pending = PendingErasures::read(values, session).await?.erasures;
+        if pending.is_empty() {
+            return Ok(pending);
+        }
+        match self.store.open(session).await {
+            Ok(info) => pending.retain(|erasure| erasure.incarnation != info.header.incarnation),
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(pending)
+    }
+
+    /// Finishes the erasure of a session that is gone; its receipt, if one was asked for.
+    async fn finish_erasure(&self, session: &SessionKey) -> Result<Option<Receipt>> {
+        let with_receipt = |erasure: &PendingErasure| erasure.receipt.is_some();
+        let Some(erasure) = self.gone_erasures(session).await?.into_iter().rev().find(with_receipt) else {
+            return Ok(None);
+        };
+        if let Some(orphans) = self.store.orphans() {
+            orphans.finish(session).await?;
+        }
+        self.finish_one(session, &erasure).await?;
+        erasure.receipt.map(|receipt| self.signed(*receipt)).transpose()
+    }
+
+    async fn finish_one(&self, session: &SessionKey, erasure: &PendingErasure) -> Result<Option<ReceiptKey>> {
+        let header = SessionHeader { incarnation: erasure.incarnation.clone(), ..SessionHeader::new(session.clone()) };
+        self.codec.forget(session);
+        let destroyed = self.destroy_key(&header).await?;
+        self.forget_erasure(&header).await?;
+        Ok(destroyed)
     }
 }
 

@@ -415,6 +415,12 @@ impl Journal {
         Ok(entries)
     }
 
+    /// The batch in a frame that was written through this journal, without the store.
+    pub fn decode(&self, session: &SessionKey, branch: &BranchId, frame: &Frame) -> Result<Batch> {
+        let place = Place { session, branch };
+        self.codec().decode(place, frame).map_err(|damage| damage.to_error(session))
+    }
+
     pub(super) fn batch(&self, place: Place<'_>, slot: Slot, on_damage: OnDamage) -> Result<Option<Batch>> {
         match (self.entry(place, slot), on_damage) {
             (Entry::Batch(batch), _) => Ok(Some(batch)),

@@ -7,6 +7,7 @@ mod keys;
 mod load;
 mod prune;
 mod recall;
+mod status;
 mod transfer;
 mod verify;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 pub use copy::{CopyOptions, CopyOutcome, CopyProgress, CopyReport, Diverged};
 pub use erase::{Receipt, ReceiptBranch, ReceiptKey, ReceiptSignature};
-pub use keys::Rewrapped;
+pub use keys::{KeyOwner, OrphanedKey, Rewrapped};
 pub use load::{CheckpointInfo, Entry, Restored};
 pub use prune::{DeletePlan, PruneResult};
 pub use transfer::{EXPORT_VERSION, Exported, ImportOptions, Transferred};
@@ -24,7 +25,8 @@ pub use verify::VerifyReport;
 
 use self::recall::Memory;
 use crate::codec::{Codec, Described, Place, Stamp, Standing};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Retry};
+use crate::high_water::not_created_anew;
 use crate::id::{BranchId, IdSource, SessionKey};
 use crate::position::{Epoch, Hash, Head, Position, Seq};
 use crate::record::{Record, SessionDescribed};
@@ -124,20 +126,27 @@ impl Journal {
         let mut header = SessionHeader { incarnation, sealed: None, imported_from: None, ..header };
         let context = |error: Error| error.during("create");
         let key = self.equip(&header).await.map_err(context)?;
-        header.genesis = self.codec.genesis_under(&header, key.as_deref());
-        let created = match self.codec.seal_header_under(&header, &Described::default(), key.as_deref()) {
+        let data = key.as_ref().map(|new| &*new.key);
+        header.genesis = self.codec.genesis_under(&header, data);
+        let created = match self.codec.seal_header_under(&header, &Described::default(), data) {
             Ok(stored) => self.store.create(&NewSession::new(stored)).await,
             Err(error) => Err(context(error)),
         };
         match created {
             Ok(mut info) => {
-                self.codec.learn(header.key.clone(), key.map_or(Standing::Open, Standing::Data));
+                if let Some(new) = &key {
+                    self.keep_key(&header, new).await.map_err(|error| context(error).on(&header.key))?;
+                }
+                self.codec.learn(&header, key.map_or(Standing::Open, |new| Standing::Data(new.key)));
                 info.header = header;
                 Ok(info)
             }
             Err(error) => {
-                // Nobody uses the key that was made for it. If this does not happen, it does no harm.
-                let _ = self.destroy_key(&header).await;
+                // Nobody uses the key that was made for it. If this does not happen, it does no harm. A session
+                // that may have been created all the same keeps its key.
+                if error.retry() == Retry::Never {
+                    let _ = self.destroy_key(&header).await;
+                }
                 Err(error)
             }
         }
@@ -149,9 +158,11 @@ impl Journal {
         Ok(self.opened(info))
     }
 
-    /// Opens a session, or creates it if there is none.
+    /// Opens a session, or creates it if there is none. One that must be there by a high-water mark and is not was
+    /// deleted without this store, and is `RolledBack`: created anew, it would repeat what was on record.
     pub async fn open_or_create(&self, header: SessionHeader) -> Result<SessionInfo> {
         match self.open(&header.key).await {
+            Err(error) if error.is_gone() => return Err(not_created_anew(&header.key, &error).during("create")),
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
             other => return other,
         }
@@ -170,9 +181,7 @@ impl Journal {
         let text = query.text.clone().filter(|_| self.codec.encrypts());
         let Some(text) = text else {
             let mut page = self.store.list(query).await?;
-            for info in &page.sessions {
-                self.learn(&info.header).await?;
-            }
+            self.learn_all(&page.sessions).await?;
             page.sessions = page.sessions.into_iter().map(|info| self.opened(info)).collect();
             return Ok(page);
         };
@@ -180,8 +189,8 @@ impl Journal {
         let mut matching = Vec::new();
         loop {
             let page = self.store.list(&inner).await?;
+            self.learn_all(&page.sessions).await?;
             for info in page.sessions {
-                self.learn(&info.header).await?;
                 let info = self.opened(info);
                 if info.header.matches_text(&text) {
                     matching.push(info);
@@ -286,7 +295,8 @@ impl Journal {
         let context = |error: Error| error.during("fork").on(session);
         let hash = self.hash_at(&info, &from).await.map_err(context)?;
         let hash = self.fork_start(&info.header, &branch, &from, hash).map_err(context)?;
-        self.store.fork(&Fork { session: session.clone(), branch, from, hash, base: None }).await
+        let genesis = info.header.genesis;
+        self.store.fork(&Fork { session: session.clone(), genesis, branch, from, hash, base: None }).await
     }
 
     /// The hash a new fork starts with.
@@ -330,6 +340,10 @@ impl Journal {
 
     /// The same, but its data key stays: for a session that was put away and may come back.
     pub async fn put_away(&self, session: &SessionKey, heads: BTreeMap<BranchId, Head>) -> Result<Removed> {
+        let info = self.store.open(session).await?;
+        self.refuse_stranded(&info.header).await?;
+        // An erasure that was begun and never happened must not take the key later.
+        self.forget_erasure(&info.header).await?;
         self.store.remove(&Removal::SessionAt { session: session.clone(), heads }).await
     }
 

@@ -169,6 +169,7 @@ impl Journal {
         if info.live_lease().is_some() {
             return Ok(Some(Reason::Leased));
         }
+        let info = &self.with_recorded_statuses(info.clone()).await?;
         let statuses: BTreeSet<Status> =
             info.branches.iter().map(|branch| branch.status_at(info.observed_at)).collect();
         if statuses.contains(&Status::Waiting) {

@@ -45,6 +45,8 @@ use crate::id::{Namespace, SessionKey};
 ///   (`woken_while_claimed`).
 /// * **Gone with its session.** Removing a session removes its job (`removed_with_the_session`).
 /// * **Safe to repeat.** Every call (`enqueue` counts once more as a wake).
+/// * **Cancellation.** A call that is dropped is carried out or not, and no job is lost by it
+///   (`a_dropped_call_loses_no_job`).
 #[async_trait]
 pub trait Queue: Send + Sync {
     /// Makes a job for a session, or makes the one it has ready again, with what is said now.

@@ -87,6 +87,12 @@ pub struct InboxAnswer {
     pub decision: Decision,
     /// By whom.
     pub author: String,
+    /// The credential of the author, e.g. `token:maria`; nothing where a program vouches for the author.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// True if the author is only what the environment or the request said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claimed: bool,
     /// The answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,

@@ -34,7 +34,9 @@ pub use effect::{EffectIntent, EffectKind, EffectOutcome, EffectPartial, InDoubt
 pub use inbox::{Command, InboxAnswer, InboxCommand, InboxMessage, InboxMode, InboxTaken};
 pub use run::{Durability, RunEnded, RunOutcome, RunStarted, RunState, RunStateKind};
 pub use state::{LogAppend, LogAppendOutcomes, LogSplice, RegisterSet, RegisterUnset};
-pub use wait::{Decision, WaitCloseReason, WaitClosed, WaitDecision, WaitExpired, WaitKind, WaitOpened, WaitReminded};
+pub use wait::{
+    Decision, Voice, WaitCloseReason, WaitClosed, WaitDecision, WaitExpired, WaitKind, WaitOpened, WaitReminded,
+};
 
 /// Fields of a record that this version does not know, kept as they came.
 pub type Extra = BTreeMap<String, Value>;

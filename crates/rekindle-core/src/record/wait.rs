@@ -93,6 +93,12 @@ pub struct WaitDecision {
     pub decision: Decision,
     /// By whom.
     pub author: String,
+    /// The credential of the author, e.g. `token:maria`; nothing where a program vouches for the author.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// True if the author is only what the environment or the request said.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claimed: bool,
     /// The answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
@@ -185,6 +191,25 @@ impl WaitOpened {
     }
 }
 
+impl WaitDecision {
+    /// Returns what counts as one voice: a credential, or the author where there is none.
+    pub fn voice(&self) -> Voice<'_> {
+        match &self.credential {
+            Some(credential) => Voice::Credential(credential),
+            None => Voice::Author(&self.author),
+        }
+    }
+}
+
+/// One voice among the decisions on a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Voice<'a> {
+    /// Somebody with this credential, under any name.
+    Credential(&'a str),
+    /// Somebody of this name, for whom a program vouches.
+    Author(&'a str),
+}
+
 impl From<&InboxAnswer> for WaitDecision {
     /// The decision an answer in the inbox stands for.
     fn from(answer: &InboxAnswer) -> Self {
@@ -192,6 +217,8 @@ impl From<&InboxAnswer> for WaitDecision {
             wait: answer.wait.clone(),
             decision: answer.decision,
             author: answer.author.clone(),
+            credential: answer.credential.clone(),
+            claimed: answer.claimed,
             value: answer.value.clone(),
             arguments: answer.arguments.clone(),
             digest: answer.digest,

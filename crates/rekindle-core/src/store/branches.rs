@@ -86,6 +86,9 @@ impl NewSession {
 pub struct Fork {
     /// The session.
     pub session: SessionKey,
+    /// The hash its chain begins with, which tells it from another session of the same name: the hash the branch
+    /// starts with was taken from that one.
+    pub genesis: Hash,
     /// The new branch.
     pub branch: BranchId,
     /// Where it starts.
@@ -106,6 +109,12 @@ impl Fork {
         }
         if self.branch.is_inbox() || self.from.branch.is_inbox() {
             return Err(error(Error::invalid("the inbox is not a line of history")));
+        }
+        if self.genesis != info.header.genesis {
+            let message = "the session was removed, and another one of that name is there now";
+            return Err(error(
+                Error::new(ErrorKind::Stale, message).hint("look at the session as it is, and fork that"),
+            ));
         }
         let source = info.branch(&self.from.branch).map_err(error)?;
         if let Some(existing) = info.branches.iter().find(|branch| branch.branch == self.branch) {

@@ -74,6 +74,8 @@ pub struct Lease {
     pub info: LeaseInfo,
     /// The branch's head at that moment: nobody else can move it while the lease is live.
     pub head: Head,
+    /// The store's time at that moment; never ahead of it, where the store knows it only more or less.
+    pub observed_at: Timestamp,
 }
 
 impl LeaseRequest {
@@ -104,6 +106,7 @@ impl LeaseRequest {
                 return Err(error(already_running(&branch.branch, lease)));
             }
         }
+        info.branch(&self.branch).map_err(error)?;
         let Some(branch) = info.branches.iter_mut().find(|branch| branch.branch == self.branch) else {
             return Err(error(Error::not_found(format!("there is no branch `{}`", self.branch))));
         };
@@ -133,6 +136,6 @@ impl LeaseRequest {
         if matches!(self.action, LeaseAction::Acquire { .. }) {
             info.current = self.branch.clone();
         }
-        Ok(Lease { session: self.session.clone(), branch: self.branch.clone(), info: lease, head })
+        Ok(Lease { session: self.session.clone(), branch: self.branch.clone(), info: lease, head, observed_at: now })
     }
 }

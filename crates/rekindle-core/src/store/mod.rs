@@ -26,7 +26,8 @@ pub use read::{FramePage, Indexed, MAX_FRAMES, PAGE_BYTES, ReadFrames, Section, 
 use crate::codec::DEFAULT_COMPRESSION_THRESHOLD;
 use crate::error::Result;
 use crate::high_water::HighWater;
-use crate::id::{BranchId, OwnerId, SessionKey};
+use crate::id::{BranchId, Namespace, OwnerId, SessionKey};
+use crate::orphans::Orphans;
 use crate::position::Seq;
 use crate::queue::Queue;
 use crate::session::{BranchInfo, SessionInfo, SessionPage, SessionQuery};
@@ -58,6 +59,8 @@ use crate::values::Values;
 ///   (`repeated_append_is_not_duplicated`). The same holds for `fork`, `remove` and a release.
 /// * **One at a time.** Each change is decided on the session as it is, with nobody changing any
 ///   branch of it in between: a lease may exclude the whole session.
+/// * **Of the session that was seen.** A fork is made only in the session whose genesis it names, else `Stale`
+///   (`a_fork_is_of_the_session_that_was_seen`).
 /// * **Nothing goes unseen.** A session that is removed as it was seen ([`Removal::SessionAt`]) takes
 ///   nothing along that was appended since (`a_session_goes_only_as_it_was_seen`).
 /// * **Ordered.** Frames are read in the order of their `seq`, without gaps (`order_is_kept`).
@@ -65,8 +68,9 @@ use crate::values::Values;
 ///   (`namespaces_and_sessions_are_isolated`).
 /// * **Stable pages.** Pages of `list` follow creation order; concurrent writes neither repeat
 ///   nor skip a session that existed when paging began (`paging_is_stable_under_writes`).
-/// * **Cancellation.** Dropping a future may or may not carry out the call, but never half of
-///   it; repeating it is safe.
+/// * **Cancellation.** Dropping a future at any of its awaits may or may not carry out the call, but never half of
+///   it; repeating it is safe, and other calls are answered as before (`a_dropped_append_can_be_repeated` and the
+///   other tests of dropped calls, `readers_that_give_up_stop_nobody`).
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What this store can and cannot do.
@@ -102,6 +106,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// Returns the sessions of a namespace whose records are there and that [`Store::list`] leaves out, because what lists
+    /// go by is damaged, up to a bounded number of them. A session made or removed meanwhile is none. Costs no more than
+    /// listing all sessions.
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        let _ = namespace;
+        Ok(Vec::new())
+    }
+
+    /// The requests it made again since it was opened, because the service behind it did not answer.
+    fn retries(&self) -> Retries {
+        Retries::default()
+    }
+
     /// The queue of jobs it keeps for workers, if it keeps one.
     fn queue(&self) -> Option<&dyn Queue> {
         None
@@ -115,6 +132,28 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The marks of the highest heads it keeps apart from its data, if it keeps any.
     fn high_water(&self) -> Option<&dyn HighWater> {
         None
+    }
+
+    /// The means to find and clear what dead processes left over, if anything can be.
+    fn orphans(&self) -> Option<&dyn Orphans> {
+        None
+    }
+}
+
+/// Requests of a store that were made again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retries {
+    /// The number of requests that were repetitions.
+    pub requests: u64,
+    /// The cause of the last one, for people.
+    pub last: Option<String>,
+}
+
+impl Retries {
+    /// These and those of another store together; the other's cause wins.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { requests: self.requests + other.requests, last: other.last.or(self.last) }
     }
 }
 
@@ -135,6 +174,9 @@ pub struct Capabilities {
     /// From how many bytes on it pays to compress a frame: early where rows share pages, late where
     /// people read the frames.
     pub compress_from: usize,
+    /// How seldom a session that is idle should be looked at, where each look is a request that costs time
+    /// and money. Nothing if looks are cheap.
+    pub idle_poll: Option<Duration>,
 }
 
 impl Capabilities {
@@ -147,6 +189,7 @@ impl Capabilities {
             frees_space: true,
             max_frame_bytes: 256 << 20,
             compress_from: DEFAULT_COMPRESSION_THRESHOLD,
+            idle_poll: None,
         }
     }
 
@@ -168,6 +211,13 @@ impl Capabilities {
     #[must_use]
     pub fn with_compress_from(mut self, bytes: usize) -> Self {
         self.compress_from = bytes;
+        self
+    }
+
+    /// How seldom a session that is idle should be looked at.
+    #[must_use]
+    pub fn with_idle_poll(mut self, interval: Duration) -> Self {
+        self.idle_poll = Some(interval);
         self
     }
 
@@ -293,6 +343,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).check().await
     }
 
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        (**self).unlisted(namespace).await
+    }
+
+    fn retries(&self) -> Retries {
+        (**self).retries()
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         (**self).queue()
     }
@@ -303,5 +361,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn high_water(&self) -> Option<&dyn HighWater> {
         (**self).high_water()
+    }
+
+    fn orphans(&self) -> Option<&dyn Orphans> {
+        (**self).orphans()
     }
 }

@@ -18,6 +18,11 @@ impl ValueKind {
     /// The highest heads that were seen, by session.
     pub const HIGH_WATER: Self = Self::new("high-water");
 
+    /// Places of large values, by session.
+    pub const LARGE_VALUES: Self = Self::new("large-values");
+    /// Removals that were begun, by session.
+    pub const REMOVAL: Self = Self::new("removal");
+
     /// A kind of values: 1 to 32 lower-case letters, digits and `-`. Panics otherwise, so make it a constant.
     pub const fn new(name: &'static str) -> Self {
         let bytes = name.as_bytes();

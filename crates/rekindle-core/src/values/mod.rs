@@ -7,6 +7,8 @@
 mod change;
 mod key;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -17,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::id::Namespace;
 use crate::store::PAGE_BYTES;
 
-/// The most values one page of a list may hold.
+/// The most values one page of a list may hold, and that may be asked for at once.
 pub const MAX_VALUES: usize = 1_000;
 
 /// Small values, kept by a store next to its sessions.
@@ -35,18 +37,50 @@ pub const MAX_VALUES: usize = 1_000;
 ///   sessions of the same name (`names_do_not_mix`, `values_outlive_sessions`).
 /// * **In order.** Lists go by the bytes of the key, page by page (`values_are_listed_in_order`,
 ///   `pages_are_limited_by_size`).
+/// * **Many at once.** [`Values::get_many`] answers for each key as [`Values::get`] does
+///   (`many_values_are_got_at_once`).
 /// * **Small.** A value has at most [`MAX_VALUE_BYTES`]; an empty one is a value
 ///   (`sizes_are_limited`).
+/// * **Cancellation.** A change that is dropped is made or not (`a_dropped_change_is_made_or_not`).
 #[async_trait]
 pub trait Values: Send + Sync {
     /// A value; nothing if there is none.
     async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>>;
+
+    /// The values of up to [`MAX_VALUES`] keys, in the order of the keys. A store that can do so answers in one
+    /// trip; others get one value after the other.
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            found.push(self.get(key).await?);
+        }
+        Ok(found)
+    }
 
     /// Sets or deletes a value, if it is as expected.
     async fn change(&self, change: &Change) -> Result<Changed>;
 
     /// Lists values of one kind in one namespace.
     async fn list(&self, query: &ValueQuery) -> Result<ValuePage>;
+}
+
+/// An error if more values are asked for at once than allowed.
+pub fn check_keys(keys: &[ValueKey]) -> Result<()> {
+    match keys.len() > MAX_VALUES {
+        true => Err(Error::limit("keys of values", keys.len() as u64, MAX_VALUES as u64).during("get values")),
+        false => Ok(()),
+    }
+}
+
+/// The places of keys in a list, by the namespace and kind they belong to: for stores that answer for one of
+/// these at a time.
+pub fn keys_by_kind(keys: &[ValueKey]) -> BTreeMap<(&Namespace, ValueKind), Vec<usize>> {
+    let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (at, key) in keys.iter().enumerate() {
+        groups.entry((key.namespace(), key.kind())).or_default().push(at);
+    }
+    groups
 }
 
 /// Which values to list.

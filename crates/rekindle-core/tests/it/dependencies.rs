@@ -1,25 +1,13 @@
-//! Licences and banned crates, over what `cargo metadata` says. Nothing is downloaded.
+//! Licences, sources and banned crates, over what `cargo metadata` says, by the lists of `deny.toml`: for machines
+//! without `cargo deny`. Nothing is downloaded.
 
 use std::process::Command;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// Licences a dependency may be under; of an expression with `OR`, one must be among them.
-const ALLOWED: &[&str] = &[
-    "MIT",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "ISC",
-    "CC0-1.0",
-    "Unlicense",
-    "Zlib",
-    "Unicode-3.0",
-    "MIT-0",
-    "BSL-1.0",
-];
+/// Crates of which two versions would be two runtimes, TLS stacks or databases in one binary.
+const ONCE: &[&str] = &["hyper", "object_store", "reqwest", "ring", "rmcp", "rusqlite", "rustls", "tokio", "zstd"];
 
 /// Crates that must not come in, not even through others, and why.
 const BANNED: &[(&str, &str)] = &[
@@ -55,9 +43,21 @@ fn packages() -> &'static [Value] {
     &PACKAGES
 }
 
+/// The texts of a list in `deny.toml`.
+fn listed(key: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deny.toml")).unwrap();
+    let behind = text.split(&format!("\n{key} = [")).nth(1).unwrap_or_else(|| panic!("no list `{key}`"));
+    let lines = behind.split(']').next().unwrap().lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.flat_map(|line| line.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+/// Returns true if of an expression with `OR` one licence is allowed.
 fn is_allowed(expression: &str) -> bool {
+    static ALLOWED: LazyLock<Vec<String>> = LazyLock::new(|| listed("allow"));
     let expression = expression.replace('/', " OR ").replace(['(', ')'], "");
-    expression.split(" AND ").all(|part| part.split(" OR ").any(|licence| ALLOWED.contains(&licence.trim())))
+    expression
+        .split(" AND ")
+        .all(|part| part.split(" OR ").any(|licence| ALLOWED.iter().any(|allowed| allowed == licence.trim())))
 }
 
 #[test]
@@ -68,6 +68,42 @@ fn every_dependency_has_an_allowed_licence() {
         .map(|package| format!("{} {}: {}", package["name"], package["version"], package["license"]))
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
+fn licences_are_judged() {
+    let check = |expression: &str, expected| assert_eq!(is_allowed(expression), expected, "{expression}");
+    check("MIT", true);
+    check("GPL-3.0-only", false);
+    check("MIT OR GPL-3.0-only", true);
+    check("MIT/Apache-2.0", true);
+    check("(MIT OR Apache-2.0) AND Unicode-3.0", true);
+    check("MIT AND GPL-3.0-only", false);
+    check("", false);
+}
+
+#[test]
+fn every_dependency_comes_from_the_registry() {
+    let registries = listed("allow-registry");
+    for package in packages() {
+        let Some(source) = package["source"].as_str() else { continue };
+        let known = registries.iter().any(|registry| source == format!("registry+{registry}"));
+        assert!(known, "{} comes from {source}", package["name"]);
+    }
+}
+
+#[test]
+fn what_there_must_be_once_is_there_once() {
+    for name in ONCE {
+        let found = packages().iter().filter(|package| package["name"] == **name).count();
+        assert_eq!(found, 1, "{name}");
+    }
+}
+
+#[test]
+fn cargo_deny_bans_the_same_crates() {
+    let banned: Vec<&str> = BANNED.iter().map(|(name, _)| *name).collect();
+    assert_eq!(listed("deny"), banned);
 }
 
 #[test]

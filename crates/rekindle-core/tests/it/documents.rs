@@ -26,21 +26,40 @@ fn the_error_catalogue_is_what_the_code_says() {
 /// A promise whose proof was renamed or removed is a promise nobody keeps.
 #[test]
 fn every_test_that_the_guarantees_name_exists() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
+    let root = root();
     let mut sources = Vec::new();
     rust_files(&root.join("crates"), &mut sources);
-    let named: Vec<(&str, &str)> = page.split('`').filter_map(|word| word.split_once("::")).collect();
-    let named: Vec<_> = named.into_iter().filter(|(file, _)| file.ends_with(".rs")).collect();
-    assert!(named.len() > 30, "{}", named.len());
-    for (file, function) in named {
-        let declared = [format!("fn {function}("), format!("fn {function}<")];
-        let found = sources.iter().filter(|path| path.ends_with(file)).any(|path| {
-            let text = std::fs::read_to_string(path).unwrap();
-            declared.iter().any(|declared| text.contains(declared))
-        });
-        assert!(found, "docs/guarantees.md names `{file}::{function}`, which is not there");
+    for (document, least) in [("docs/guarantees.md", 30), ("docs/security.md", 20)] {
+        let page = std::fs::read_to_string(root.join(document)).unwrap();
+        let named: Vec<(&str, &str)> = page.split('`').filter_map(|word| word.split_once("::")).collect();
+        let named: Vec<_> = named.into_iter().filter(|(file, _)| file.ends_with(".rs")).collect();
+        assert!(named.len() > least, "{document}: {}", named.len());
+        for (file, function) in named {
+            let declared = [format!("fn {function}("), format!("fn {function}<")];
+            let found = sources.iter().filter(|path| path.ends_with(file)).any(|path| {
+                let text = std::fs::read_to_string(path).unwrap();
+                declared.iter().any(|declared| text.contains(declared))
+            });
+            assert!(found, "{document} names `{file}::{function}`, which is not there");
+        }
     }
+}
+
+/// A threat that nothing tries is one that may have come true.
+#[test]
+fn every_threat_names_its_test() {
+    let page = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let (_, threats) = page.split_once("\n## Threats\n").unwrap();
+    let rows = threats.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| threat |"));
+    let rows: Vec<_> = rows.filter(|line| !line.starts_with("| ---")).collect();
+    assert!(rows.len() > 15, "{}", rows.len());
+    for row in rows {
+        assert!(row.contains(".rs::"), "docs/security.md: {row}");
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn rust_files(directory: &std::path::Path, found: &mut Vec<PathBuf>) {

@@ -124,6 +124,7 @@ impl Journal {
         let context = |error: Error| error.during("copy").on(session);
         let mut source = self.open_stored(session).await.map_err(context)?;
         refuse_damage(&source).map_err(context)?;
+        self.refuse_header(&source).await.map_err(context)?;
         if !options.dry_run && self.accept_unprotected(to, &source, options).await.map_err(context)? {
             source = self.open_stored(session).await.map_err(context)?;
         }
@@ -138,11 +139,11 @@ impl Journal {
         let untouched = matches!(found.standing.outcome, CopyOutcome::There | CopyOutcome::Skipped);
         let is_new = found.target.is_none();
         let mut copy = Copying::new(self, to, &source, found, progress);
+        let place = options.place.as_deref().unwrap_or(to.store().capabilities().name);
         let ran = match untouched || options.dry_run {
             true => Ok(()),
             false => {
                 // The key first: nobody can read the copy without it.
-                let place = options.place.as_deref().unwrap_or(to.store().capabilities().name);
                 self.copy_key(to, &source.header, place).await.map_err(context)?;
                 copy.run().await
             }
@@ -154,10 +155,24 @@ impl Journal {
             }
             return Err(context(error));
         }
-        if options.verify && !options.dry_run && copy.report.outcome != CopyOutcome::Skipped {
+        let is_copy = !options.dry_run && copy.report.outcome != CopyOutcome::Skipped;
+        if is_copy && source.header.is_encrypted() {
+            // Until the session was there, its key belonged to none and may have been destroyed as an orphan.
+            self.copy_key(to, &source.header, place).await.map_err(context)?;
+        }
+        if options.verify && is_copy {
             copy.read_back().await.map_err(context)?;
         }
         Ok(copy.report)
+    }
+
+    /// Refuses a session whose header does not fit its seal, as far as that can be told with the keys that are there.
+    async fn refuse_header(&self, source: &SessionInfo) -> Result<()> {
+        // Where keys are set, a session without protection has no seal that counts: that is accepted, or refused, as such.
+        if self.codec().protects() && !source.header.is_protected() && !self.is_protected(source).await? {
+            return Ok(());
+        }
+        self.opened(source.clone()).check_header()
     }
 
     /// Refuses a session without protection where the target demands it, unless that is accepted; then it is

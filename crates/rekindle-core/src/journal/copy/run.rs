@@ -88,8 +88,9 @@ impl<'a> Copying<'a> {
             }
             Some(from) => {
                 let hash = self.start_hash(branch).await?;
-                let (session, name) = (self.header.key.clone(), branch.branch.clone());
-                self.to.store().fork(&Fork { session, branch: name, from: from.clone(), hash, base }).await?;
+                let (session, genesis) = (self.header.key.clone(), self.header.genesis);
+                let fork = Fork { session, genesis, branch: branch.branch.clone(), from: from.clone(), hash, base };
+                self.to.store().fork(&fork).await?;
                 Head { seq: from.seq, hash }
             }
         };
