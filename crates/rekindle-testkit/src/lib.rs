@@ -38,12 +38,16 @@
 mod clock;
 pub mod conformance;
 pub mod differential;
+mod dropped;
 mod fixture;
 mod history;
+mod hooked;
 pub mod model;
 pub mod queue;
 pub mod values;
 
 pub use clock::ManualClock;
+pub use dropped::{answer, at_every_await, cut};
 pub use fixture::{CodecKind, Fixture, Harness};
 pub use history::{History, checkpoint, message, register};
+pub use hooked::{Call, Hook, Hooked, Stop, Stopping};

@@ -18,6 +18,7 @@ use rekindle_core::{
     SessionKey, Store, Target, Timestamp,
 };
 
+use crate::dropped::{answer, at_every_await, cut};
 use crate::fixture::{Harness, key};
 
 const HOLD: Duration = Duration::from_secs(30);
@@ -54,6 +55,7 @@ macro_rules! queue_conformance {
                 whoever_listens_is_told
                 any_legal_name
                 what_is_not_there
+                a_dropped_call_loses_no_job
             }
         }
     };
@@ -566,4 +568,55 @@ pub async fn what_is_not_there(harness: &Harness) {
     assert_eq!(queue(store).enqueue(&zero).await.unwrap_err().code(), "RK0001");
     assert!(queue(store).claim(&ask("w1", 1_000)).await.is_err());
     assert!(the_job(store, "a").await.is_none());
+}
+
+/// A call that is dropped at any await is carried out or not, can be repeated, and loses no job.
+pub async fn a_dropped_call_loses_no_job(harness: &Harness) {
+    let journal = harness.journal().await;
+    let store = journal.store();
+    at_every_await(async |polls| {
+        let id = format!("enqueue-{polls}");
+        harness.session(&journal, &id).await;
+        let done = cut(polls, queue(store).enqueue(&NewJob::new(key(&id)))).await;
+        answer("enqueue", queue(store).enqueue(&NewJob::new(key(&id)))).await.unwrap();
+        assert_eq!(ids(&answer("claim", claim(store, "a", 9)).await), [id.as_str()]);
+        let removed = cut(polls, queue(store).dequeue(&key(&id))).await;
+        answer("dequeue", queue(store).dequeue(&key(&id))).await.unwrap();
+        assert!(the_job(store, &id).await.is_none(), "{polls}");
+        done.is_some() && removed.is_some()
+    })
+    .await;
+    at_every_await(async |polls| {
+        let id = format!("claim-{polls}");
+        enqueued(harness, &journal, &id).await;
+        let done = cut(polls, queue(store).claim(&ask("a", 1))).await;
+        // One of the two has it; when the time is over, exactly one other gets it.
+        answer("claim", claim(store, "a", 9)).await;
+        harness.clock.advance(HOLD);
+        let got = answer("claim", claim(store, "b", 9)).await;
+        assert_eq!(ids(&got), [id.as_str()], "{polls}");
+        assert!(answer("claim", claim(store, "c", 9)).await.is_empty());
+        let beat = Beat { worker: worker("b"), held: vec![held(&got[0])], hold: HOLD, ends: false };
+        let beaten = cut(polls, queue(store).beat(&beat)).await;
+        assert!(answer("beat", queue(store).beat(&beat)).await.unwrap().lost.is_empty(), "{polls}");
+        let settling = settling(&got[0], Settlement::Done);
+        let settled = cut(polls, queue(store).settle(&settling)).await;
+        answer("settle", queue(store).settle(&settling)).await.unwrap();
+        assert!(the_job(store, &id).await.is_none(), "{polls}");
+        done.is_some() && beaten.is_some() && settled.is_some()
+    })
+    .await;
+    at_every_await(async |polls| {
+        let query = JobQuery::new(Namespace::default());
+        let looks = [
+            cut(polls, queue(store).jobs(&query)).await.is_some(),
+            cut(polls, queue(store).queues(&Namespace::default())).await.is_some(),
+            cut(polls, queue(store).workers(&Namespace::default())).await.is_some(),
+            cut(polls, queue(store).listen()).await.is_some(),
+        ];
+        looks.iter().all(|done| *done)
+    })
+    .await;
+    enqueued(harness, &journal, "last").await;
+    assert_eq!(ids(&answer("claim", claim(store, "d", 9)).await), ["last"]);
 }

@@ -13,6 +13,7 @@ use rekindle_core::values::{
 };
 use rekindle_core::{ErrorKind, Namespace, PAGE_BYTES, Removal, Store};
 
+use crate::dropped::{answer, at_every_await, cut};
 use crate::fixture::{Harness, key};
 
 const KIND: ValueKind = ValueKind::new("test");
@@ -38,7 +39,9 @@ macro_rules! values_conformance {
                 values_outlive_sessions
                 values_are_listed_in_order
                 pages_are_limited_by_size
+                many_values_are_got_at_once
                 sizes_are_limited
+                a_dropped_change_is_made_or_not
             }
         }
     };
@@ -304,6 +307,52 @@ pub async fn pages_are_limited_by_size(harness: &Harness) {
     assert!(all.iter().enumerate().all(|(number, (_, value))| value[..] == vec![number as u8; MAX_VALUE_BYTES]));
 }
 
+/// Many values are got in the order of their keys, whatever is there, is not there, or is asked for twice.
+pub async fn many_values_are_got_at_once(harness: &Harness) {
+    let store = harness.store().await;
+    let long = "x".repeat(MAX_VALUE_KEY_BYTES);
+    let elsewhere = |namespace: &str, kind| ValueKey::new(Namespace::new(namespace).unwrap(), kind, "a").unwrap();
+    let set = [
+        (named("a"), "1"),
+        (named("'; --"), "2"),
+        (named(&long), "3"),
+        (named("empty"), ""),
+        (elsewhere("n", KIND), "4"),
+        (elsewhere("default", OTHER_KIND), "5"),
+    ];
+    for (key, value) in &set {
+        change(&store, Change::set(key.clone(), *value)).await;
+    }
+    change(&store, Change::set(named("deleted"), "soon")).await;
+    change(&store, Change::delete(named("deleted"))).await;
+    let check = async |keys: &[ValueKey]| {
+        let mut expected = Vec::new();
+        for key in keys {
+            expected.push(get(&store, key).await);
+        }
+        assert_eq!(values(&store).get_many(keys).await.unwrap(), expected, "{keys:?}");
+    };
+    let mut keys: Vec<ValueKey> = set.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(values(&store).get_many(&keys).await.unwrap()[3], some(""));
+    check(&[]).await;
+    check(&keys).await;
+    keys.insert(2, named("never"));
+    keys.insert(0, elsewhere("n", OTHER_KIND));
+    keys.extend([named("deleted"), named("a"), named("a")]);
+    check(&keys).await;
+    keys.reverse();
+    check(&keys).await;
+    // As many as allowed, and no more.
+    let mut most: Vec<ValueKey> = (0..MAX_VALUES).map(|number| named(&number.to_string())).collect();
+    most[MAX_VALUES / 2] = named("a");
+    let found = values(&store).get_many(&most).await.unwrap();
+    assert_eq!(found.iter().position(Option::is_some), Some(MAX_VALUES / 2));
+    assert_eq!(found.len(), MAX_VALUES);
+    most.push(named("a"));
+    let refused = values(&store).get_many(&most).await.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Limit { .. }), "{refused:?}");
+}
+
 /// A value may be empty or as large as allowed, and no larger; so may a page.
 pub async fn sizes_are_limited(harness: &Harness) {
     let store = harness.store().await;
@@ -324,4 +373,41 @@ pub async fn sizes_are_limited(harness: &Harness) {
     }
     let query = ValueQuery::new(Namespace::default(), KIND).with_after("a\0b");
     assert!(values(&store).list(&query).await.is_err());
+}
+
+/// A change that is dropped at any await is made or not, and can be repeated; looks that are dropped change nothing.
+pub async fn a_dropped_change_is_made_or_not(harness: &Harness) {
+    let (store, other) = (harness.store().await, harness.store().await);
+    for (which, before, after) in [("new", None, some("1")), ("over", some("0"), some("1")), ("gone", some("0"), None)]
+    {
+        at_every_await(async |polls| {
+            let name = named(&format!("{which}-{polls}"));
+            if let Some(before) = before.clone() {
+                assert_eq!(change(&store, Change::set(name.clone(), before)).await, Changed::Done);
+            }
+            let wanted = Change { value: after.clone(), ..Change::delete(name.clone()) }.if_is(before.clone());
+            let done = cut(polls, values(&store).change(&wanted)).await;
+            let found = answer("get", get(&other, &name)).await;
+            assert!(found == before || found == after, "{which} {polls}: {found:?}");
+            // It may have been made before, so what is there counts and not the answer.
+            answer("change", change(&store, wanted)).await;
+            assert_eq!(answer("get", get(&store, &name)).await, after, "{which} {polls}");
+            assert_eq!(answer("get", get(&other, &name)).await, after, "{which} {polls}");
+            done.is_some()
+        })
+        .await;
+    }
+    assert_eq!(change(&store, Change::set(named("stays"), "1")).await, Changed::Done);
+    let query = ValueQuery::new(Namespace::default(), KIND);
+    let keys = [named("stays"), named("never")];
+    at_every_await(async |polls| {
+        let got = cut(polls, values(&store).get(&keys[0])).await.is_some();
+        let many = cut(polls, values(&store).get_many(&keys)).await.is_some();
+        let listed = cut(polls, values(&store).list(&query)).await.is_some();
+        assert_eq!(answer("get", get(&store, &keys[0])).await, some("1"));
+        got && many && listed
+    })
+    .await;
+    let listed = answer("list", values(&store).list(&query)).await.unwrap();
+    assert!(listed.values.iter().any(|(name, _)| name == "stays"), "{listed:?}");
 }

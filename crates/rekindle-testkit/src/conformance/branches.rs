@@ -2,7 +2,7 @@
 
 use rekindle_core::record::{Checkpoint, CheckpointMarked, Extra};
 use rekindle_core::{
-    BranchId, CheckpointId, ErrorKind, Hash, Head, Journal, OwnerId, Position, Removal, Seq, StoreExt as _,
+    BranchId, CheckpointId, ErrorKind, Fork, Hash, Head, Journal, OwnerId, Position, Removal, Seq, StoreExt as _,
 };
 
 use crate::fixture::{Harness, key};
@@ -54,6 +54,42 @@ pub async fn fork_inside_a_batch(harness: &Harness) {
     let nested = journal.fork(&key("a"), &at("inside", 1), BranchId::new("nested").unwrap()).await.unwrap();
     assert_eq!(nested.parent, Some(at("main", 1)));
     assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound());
+}
+
+/// A fork that was prepared for a session does not happen to another one that took its name since, however alike
+/// they are.
+pub async fn a_fork_is_of_the_session_that_was_seen(harness: &Harness) {
+    let journal = harness.journal().await;
+    let store = journal.store();
+    let mut prepared = None;
+    for round in 0..2 {
+        harness.session(&journal, "a").await;
+        let mut main = History::begin(&journal, &key("a")).await;
+        main.append(vec![message("1")]).await.unwrap();
+        let info = store.open(&key("a")).await.unwrap();
+        let head = info.branch(&BranchId::main()).unwrap().head;
+        let fork = Fork {
+            session: key("a"),
+            genesis: info.header.genesis,
+            branch: BranchId::new("side").unwrap(),
+            from: at("main", head.seq.0),
+            hash: head.hash,
+            base: None,
+        };
+        // Before the branch exists, and once one of that name and place does.
+        if let Some(stale) = prepared.replace(fork.clone()) {
+            for made in [false, true] {
+                let refused = store.fork(&stale).await.unwrap_err();
+                assert_eq!(*refused.kind(), ErrorKind::Stale, "{refused:?}");
+                let branches = store.open(&key("a")).await.unwrap().branches;
+                assert_eq!(branches.len(), if made { 3 } else { 2 }, "{branches:?}");
+                store.fork(&fork).await.unwrap();
+            }
+        }
+        if round == 0 {
+            journal.clear_session(&key("a")).await.unwrap();
+        }
+    }
 }
 
 /// The same fork again is no error; another one under its name is; nonsense is named.

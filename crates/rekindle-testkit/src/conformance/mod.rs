@@ -9,6 +9,7 @@
 
 mod append;
 mod branches;
+mod cancellation;
 mod condition;
 mod lease;
 mod listing;
@@ -18,6 +19,7 @@ mod transfer;
 
 pub use append::*;
 pub use branches::*;
+pub use cancellation::*;
 pub use condition::*;
 pub use lease::*;
 pub use listing::*;
@@ -75,6 +77,7 @@ macro_rules! conformance {
                     forks_across_forks
                     fork_inside_a_batch
                     fork_is_safe_to_repeat_and_refuses_nonsense
+                    a_fork_is_of_the_session_that_was_seen
                     every_position_can_be_restored
                     checkpoints_are_found_newest_first
                     what_was_seen_can_be_checked
@@ -94,10 +97,19 @@ macro_rules! conformance {
                     deleted_checkpoints_are_gone_and_protected_ones_are_not
                     export_and_import_round_trip
                     an_import_that_stopped_goes_on
+                    an_import_in_place_of_a_known_session_is_read
                     a_damaged_export_is_refused
                     a_forged_export_is_refused
                     verify_is_content_with_sound_sessions
                     verify_notices_a_store_set_back
+                    a_dropped_create_can_be_repeated
+                    a_dropped_append_can_be_repeated
+                    a_dropped_fork_can_be_repeated
+                    a_dropped_lease_can_be_repeated
+                    a_dropped_removal_can_be_repeated
+                    dropped_pruning_can_be_repeated
+                    a_dropped_look_costs_nothing
+                    readers_that_give_up_stop_nobody
                 }
             })*
         }

@@ -117,6 +117,26 @@ pub async fn an_import_that_stopped_goes_on(harness: &Harness) {
     assert!(journal.verify(&key("rich"), &Default::default()).await.unwrap().is_sound());
 }
 
+/// Who has seen a session goes on seeing it after somebody else removed it and imported it again: under the same name
+/// it has another key.
+pub async fn an_import_in_place_of_a_known_session_is_read(harness: &Harness) {
+    let journal = harness.journal().await;
+    let histories = rich_session(harness, &journal).await;
+    let file = exported(&journal).await;
+    let other = harness.journal().await;
+    other.clear_session(&key("rich")).await.unwrap();
+    other.import(&mut Cursor::new(&file), &ImportOptions::default()).await.unwrap();
+    for history in &histories {
+        let position = Position::new(history.branch.clone(), history.head.seq);
+        let restored = journal.load(&key("rich"), Some(&position)).await.unwrap();
+        assert_eq!(restored.state, history.state_after(usize::MAX));
+    }
+    let mut main = histories[0].clone();
+    main.head = journal.open(&key("rich")).await.unwrap().branch(&main.branch).unwrap().head;
+    main.append_steps(1).await.unwrap();
+    assert!(other.verify(&key("rich"), &Default::default()).await.unwrap().is_sound());
+}
+
 /// A file with a changed, missing or swapped line is refused.
 pub async fn a_damaged_export_is_refused(harness: &Harness) {
     let journal = harness.journal().await;
