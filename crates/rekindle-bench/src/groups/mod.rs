@@ -5,6 +5,7 @@ mod engine;
 mod executors;
 mod journal;
 mod mcp;
+mod objects;
 mod shared_stores;
 
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::bench::Bench;
 
 /// All groups, in the order they are measured.
 pub const GROUPS: &[Group] =
-    &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP, shared_stores::GROUP, mcp::GROUP];
+    &[journal::GROUP, engine::GROUP, executors::GROUP, cli::GROUP, shared_stores::GROUP, objects::GROUP, mcp::GROUP];
 
 /// Figures that are measured together.
 #[derive(Debug)]

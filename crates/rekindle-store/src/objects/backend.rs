@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rekindle_core::{Result, Timestamp};
+use rekindle_core::{Result, Retries, Timestamp};
 
 /// What a write may find in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,15 @@ pub struct Tag {
     pub version: Option<String>,
 }
 
+impl Tag {
+    /// Returns true if both name the same version for sure. Some services quote a tag in reads and
+    /// not in listings.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let plain = |tag: &Self| tag.entity.as_ref().map(|entity| entity.trim_matches('"').to_owned());
+        self.entity.is_some() && plain(self) == plain(other)
+    }
+}
+
 /// What is known of an object without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -53,11 +62,19 @@ pub struct Listed {
     pub size: u64,
     /// When it was written, by the service's clock.
     pub modified: Timestamp,
+    /// The tag that a read of the same version gives, if the service lists it.
+    pub tag: Option<Tag>,
 }
 
 /// An object service. Every write is atomic; what a call acknowledged, every later call sees.
 #[async_trait]
 pub trait Objects: fmt::Debug + Send + Sync + 'static {
+    /// The service, if its conditional writes have to be tried out before they are relied on; nothing where they hold
+    /// by construction.
+    fn untried(&self) -> Option<String> {
+        None
+    }
+
     /// Writes an object. [`Put::Exists`] may be the answer to one's own write whose first
     /// acknowledgement was lost.
     async fn put(&self, name: &str, bytes: Bytes, write: Write) -> Result<Put>;
@@ -78,6 +95,15 @@ pub trait Objects: fmt::Debug + Send + Sync + 'static {
     /// Removes an object. What is not there is removed already.
     async fn delete(&self, name: &str) -> Result<()>;
 
+    /// Removes objects, in any order, with as few requests as the service allows. What is not there
+    /// is removed already; after an error, some of them may be.
+    async fn delete_all(&self, names: &[String]) -> Result<()>;
+
     /// The objects below `prefix` whose names come behind `after`, by name.
     async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>>;
+
+    /// The requests that were made again so far.
+    fn retries(&self) -> Retries {
+        Retries::default()
+    }
 }

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use rekindle_core::{Error, ErrorKind, Result};
+use rekindle_core::{Error, ErrorKind, Result, Retries};
+use tokio::sync::OnceCell;
 
-use super::address;
+use super::address::{self, Connected};
 use super::backend::{Listed, Objects, Put, Stat, Tag, Write};
+use super::dates::Dates;
 use crate::options::StoreOptions;
 use crate::url::shown_url;
 
@@ -41,9 +44,13 @@ const UNDECIDED_TRIES: usize = 5;
 /// ```
 #[derive(Clone)]
 pub struct Bucket {
-    objects: Arc<dyn Objects>,
+    pub(super) objects: Arc<dyn Objects>,
     shown: Arc<str>,
     local: bool,
+    /// The dates of the service's answers.
+    pub(super) dates: Dates,
+    /// Set once conditional writes of this service can be relied on.
+    pub(super) tried: Arc<OnceCell<()>>,
 }
 
 impl fmt::Debug for Bucket {
@@ -61,19 +68,24 @@ impl Bucket {
     ///
     /// Nothing is sent: a bucket that does not exist is noticed by the first request.
     pub fn open(url: &str, options: &StoreOptions) -> Result<Self> {
-        let (objects, local) = address::connect(url, options)?;
-        Ok(Self { objects, shown: shown_url(url).into(), local })
+        let Connected { objects, is_local: local, dates } = address::connect(url, options)?;
+        Ok(Self { objects, shown: shown_url(url).into(), local, dates, tried: Arc::default() })
     }
 
     /// A bucket over another object service, shown as `shown`.
     #[doc(hidden)]
     pub fn over(objects: Arc<dyn Objects>, shown: &str) -> Self {
-        Self { objects, shown: shown.into(), local: false }
+        Self { objects, shown: shown.into(), local: false, dates: Dates::default(), tried: Arc::default() }
     }
 
     /// Its URL, without secrets.
     pub fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// The requests that were made again since it was opened.
+    pub fn retries(&self) -> Retries {
+        self.objects.retries()
     }
 
     /// Whether it is a directory of this machine.
@@ -88,9 +100,11 @@ impl Bucket {
     }
 
     /// Writes an object unless there is one of that name; whether it is the one written. Of any
-    /// number of callers with different bytes, exactly one succeeds.
+    /// number of callers with different bytes, exactly one succeeds. `Unsupported` if the service ignores the
+    /// condition.
     pub async fn put_new(&self, name: &str, bytes: Bytes) -> Result<bool> {
         check(name)?;
+        self.rely_on_conditions().await?;
         for _ in 0..UNDECIDED_TRIES {
             if self.objects.put(name, bytes.clone(), Write::New).await? == Put::Done {
                 return Ok(true);
@@ -109,12 +123,14 @@ impl Bucket {
     /// a write whose acknowledgement was lost may find itself there.
     pub(super) async fn try_put_new(&self, name: &str, bytes: Bytes) -> Result<bool> {
         check(name)?;
+        self.rely_on_conditions().await?;
         Ok(self.objects.put(name, bytes, Write::New).await? == Put::Done)
     }
 
     /// Writes over exactly one version of an object; whether it was written, as far as is known.
     pub(super) async fn put_over(&self, name: &str, bytes: Bytes, tag: &Tag) -> Result<bool> {
         check(name)?;
+        self.rely_on_conditions().await?;
         Ok(self.objects.put_over(name, bytes, tag).await? == Put::Done)
     }
 
@@ -155,10 +171,34 @@ impl Bucket {
         self.objects.delete(name).await
     }
 
+    /// Removes objects, in any order, with as few requests as the service allows.
+    pub(super) async fn delete_all(&self, names: &[String]) -> Result<()> {
+        names.iter().try_for_each(|name| check(name))?;
+        if names.is_empty() { Ok(()) } else { self.objects.delete_all(names).await }
+    }
+
     /// The names and sizes of at most `limit` objects below the folder `prefix` (all, if it is empty)
     /// that come behind `after`, by name.
     pub async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>> {
         Ok(self.entries(prefix, after, limit).await?.into_iter().map(|listed| (listed.name, listed.size)).collect())
+    }
+
+    /// The names and sizes of the objects below the folder `prefix` that were written at least `age` ago, by the clock of
+    /// the place.
+    pub async fn older_than(&self, prefix: &str, age: Duration) -> Result<Vec<(String, u64)>> {
+        const NAMES: usize = 1_000;
+        let (mut old, mut after) = (Vec::new(), None::<String>);
+        let now = self.now().await?;
+        loop {
+            let page = self.entries(prefix, after.as_deref(), NAMES).await?;
+            let full = page.len() >= NAMES;
+            after = page.last().map(|listed| listed.name.clone());
+            let aged = page.into_iter().filter(|listed| now.since(listed.modified) >= age);
+            old.extend(aged.map(|listed| (listed.name, listed.size)));
+            if !full {
+                return Ok(old);
+            }
+        }
     }
 
     pub(super) async fn entries(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>> {

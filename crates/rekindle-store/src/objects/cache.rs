@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {
     capacity: usize,
+    is_in_use: fn(&V) -> bool,
     held: Mutex<Held<K, V>>,
 }
 
@@ -18,7 +19,29 @@ struct Held<K, V> {
 
 impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, held: Mutex::new(Held { uses: 0, values: HashMap::new() }) }
+        Self::keeping(capacity, |_| false)
+    }
+
+    /// A map that does not forget what is in use, even if it holds too much then.
+    pub(super) fn keeping(capacity: usize, is_in_use: fn(&V) -> bool) -> Self {
+        Self { capacity, is_in_use, held: Mutex::new(Held { uses: 0, values: HashMap::new() }) }
+    }
+
+    /// The value under `key`, if there is one.
+    pub(super) fn get(&self, key: &K) -> Option<V> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.uses += 1;
+        let now = held.uses;
+        held.values.get_mut(key).map(|(used, value)| {
+            *used = now;
+            value.clone()
+        })
+    }
+
+    /// Puts a value under `key`, whatever was there.
+    pub(super) fn put(&self, key: &K, value: V) {
+        self.forget(key);
+        self.get_or_make(key, || value);
     }
 
     /// The value under `key`, made if there is none.
@@ -31,7 +54,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
             return value.clone();
         }
         if held.values.len() >= self.capacity {
-            let oldest = held.values.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            let free = held.values.iter().filter(|(_, (_, value))| !(self.is_in_use)(value));
+            let oldest = free.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
             oldest.and_then(|key| held.values.remove(&key));
         }
         let value = make();
@@ -56,6 +80,13 @@ mod tests {
         cache.get_or_make(&"a", || 9);
         cache.get_or_make(&"c", || 3);
         assert_eq!((cache.get_or_make(&"a", || 9), cache.get_or_make(&"b", || 8)), (1, 8));
+        cache.put(&"a", 2);
+        assert_eq!((cache.get(&"a"), cache.get(&"c")), (Some(2), None));
+        let keeping = Cache::keeping(1, |value: &i32| *value < 0);
+        keeping.put(&"a", -1);
+        keeping.put(&"b", 2);
+        keeping.put(&"c", 3);
+        assert_eq!((keeping.get(&"a"), keeping.get(&"b"), keeping.get(&"c")), (Some(-1), None, Some(3)));
         cache.forget(&"a");
         assert_eq!(cache.get_or_make(&"a", || 7), 7);
     }

@@ -76,6 +76,14 @@ pub(super) struct Change {
     pub(super) frames: Vec<Added>,
 }
 
+impl Change {
+    /// Where its frames end in its object, if they begin at `start`.
+    pub(super) fn end(&self, start: usize) -> Option<usize> {
+        let frames = self.frames.iter().map(|added| added.entry.end()).max().unwrap_or(0);
+        start.checked_add(usize::try_from(frames).ok()?)
+    }
+}
+
 /// A change to write, with its frames.
 #[derive(Debug, Default)]
 pub(super) struct Draft {

@@ -3,17 +3,25 @@
 
 use std::sync::Arc;
 
-use rekindle_core::{BranchId, Error, Hash, Result, Seq, SessionKey, Timestamp};
+use rekindle_core::{BranchId, Error, Hash, Result, Seq, SessionKey, Timestamp, file_name};
 
 use super::change::Draft;
-use super::clock::Side;
+use super::clock::Now;
+use super::index::LineKey;
 use super::layout::Folder;
 use super::load::overtaken;
 use super::state::State;
-use super::store::Inner;
+use super::store::{Inner, Turn};
 
 /// How often other writers may be faster. Each time, one of them has made progress.
 const TRIES: usize = 200;
+
+/// The line that a change makes old.
+fn line_key(session: &SessionKey, state: &State, draft: &Draft) -> LineKey {
+    let info = draft.change.created.as_deref().or(state.info.as_ref());
+    let created_at = info.map_or(Timestamp(0), |info| info.created_at);
+    LineKey { created_at, name: file_name(session.id.as_str()) }
+}
 
 /// What the rules say about an operation.
 pub(super) enum Verdict<T> {
@@ -32,28 +40,25 @@ pub(super) trait Operation: Sync {
 
     fn key(&self) -> &SessionKey;
 
-    /// Who asks, for the clock.
-    fn side(&self) -> Side {
-        Side::Other
-    }
-
     /// The frame whose hash `decide` needs to know.
     fn wants_hash(&self, _state: &State) -> Option<(BranchId, Seq)> {
         None
     }
 
-    fn decide(&self, state: &State, now: Timestamp, hash: Option<Hash>) -> Result<Verdict<Self::Output>>;
+    fn decide(&self, state: &State, now: &Now, hash: Option<Hash>) -> Result<Verdict<Self::Output>>;
 }
 
 impl Inner {
-    /// Carries out `operation`; the outcome, and the state in which it counts.
-    pub(super) async fn commit<O: Operation>(&self, operation: &O) -> Result<O::Output> {
+    /// Carries out `operation`, to its end also if the caller goes away; the outcome.
+    pub(super) async fn commit<O>(&self, operation: &O) -> Result<O::Output>
+    where
+        O: Operation<Output: 'static> + Clone + Send + 'static,
+    {
         let error = |error: Error| error.during(O::NAME).on(operation.key());
         self.check_writable().map_err(error)?;
-        let folder = Folder::of(operation.key());
-        let slot = self.slot(&folder);
-        let mut slot = slot.lock().await;
-        self.commit_in(operation, &folder, &mut slot).await.map_err(error)
+        let owned = operation.clone();
+        let work = |mut turn: Turn| async move { turn.store.commit_in(&owned, &turn.folder, &mut turn.slot).await };
+        self.in_turn(&Folder::of(operation.key()), work).await.map_err(error)
     }
 
     /// The same, in the slot of the session: nobody else of this process changes it meanwhile.
@@ -70,14 +75,31 @@ impl Inner {
             let state = self.remembered(folder, slot).await?;
             match self.verdict(operation, folder, state).await {
                 Ok(Verdict::Write(draft, outcome)) => {
+                    let key = line_key(operation.key(), state, &draft);
+                    self.mark(folder, &operation.key().namespace, &key).await?;
                     if self.write(folder, state, &draft).await? {
+                        self.mark(folder, &operation.key().namespace, &key).await?;
+                        self.note_change(folder, state);
                         self.compact_if_due(folder, state).await;
+                        // What was acknowledged is there; whether its line is, does not matter to it.
+                        if draft.change.created.is_none()
+                            && let Ok(now) = self.now().await
+                        {
+                            self.settle(folder, &now).await;
+                        }
                         return Ok(outcome);
                     }
                     fresh = true;
                 }
-                Ok(Verdict::Settled(outcome)) if fresh => return Ok(outcome),
-                Err(refused) if fresh => return Err(refused),
+                // Of a change whose answer was lost, this is what is known now.
+                Ok(Verdict::Settled(outcome)) if fresh => {
+                    self.note_change(folder, state);
+                    return Ok(outcome);
+                }
+                Err(refused) if fresh => {
+                    self.note_change(folder, state);
+                    return Err(refused);
+                }
                 _ => {
                     self.refresh(folder, state).await?;
                     fresh = true;
@@ -104,8 +126,8 @@ impl Inner {
             Some((branch, seq)) => self.hash_at(folder, state, &branch, seq).await?,
             None => None,
         };
-        let now = self.now(operation.side()).await?;
-        operation.decide(state, now, hash)
+        let now = self.now().await?;
+        operation.decide(state, &now, hash)
     }
 
     /// Writes the next change; whether it counts. If not, `state` is as fresh as it can be.
@@ -113,7 +135,8 @@ impl Inner {
         let (number, nonce) = (state.number + 1, self.ids.nonce());
         let bytes = draft.to_bytes(&nonce)?;
         let start = bytes.len() - draft.frames.iter().map(|frame| frame.stored_len()).sum::<usize>();
-        if !self.bucket.put_new(&folder.log(number), bytes.clone()).await? {
+        let object = state.group.carried_by(number, bytes.clone());
+        if !self.bucket.put_new(&folder.log(number), object).await? {
             self.refresh(folder, state).await?;
             return Ok(state.remembers(&nonce));
         }

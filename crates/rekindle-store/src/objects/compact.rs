@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use rekindle_core::codec::Frame;
 use rekindle_core::{Error, Result};
 
@@ -19,8 +18,9 @@ use super::segment::{Builder, SEGMENT_BYTES, Segment};
 use super::state::{Piece, State};
 use super::store::Inner;
 
-/// How many objects are deleted at once.
-const DELETES_AT_ONCE: usize = 16;
+/// Segments up to this size are merged with new frames each time, so that a session of ordinary length lies in
+/// one or two of them.
+const SMALL_SEGMENT: u64 = 1 << 20;
 
 /// Segments being written for a snapshot.
 struct Output<'a> {
@@ -31,18 +31,53 @@ struct Output<'a> {
 }
 
 impl Inner {
-    /// Makes a snapshot when it is time. A failure costs nothing but time: what was acknowledged
-    /// stands in the log, and a later change tries again.
+    /// Makes a snapshot when it is time, behind the change that is about to be acknowledged. A failure costs
+    /// nothing but time: what was acknowledged stands in the log, and a later change tries again.
     pub(super) async fn compact_if_due(&self, folder: &Folder, state: &mut Arc<State>) {
         let waiting = state.number - state.through;
         // After a failure not at every change.
-        if waiting >= self.compact_every && waiting.is_multiple_of((self.compact_every / 4).max(1)) {
-            let _ = self.compact(folder, state).await;
+        if waiting < self.compact_every || !waiting.is_multiple_of((self.compact_every / 4).max(1)) {
+            return;
         }
+        // Processes that live shortly may never come to the end of what they begin in the background.
+        match self.shared().ok().filter(|_| self.in_background && waiting < 2 * self.compact_every) {
+            Some(inner) => drop(tokio::spawn(inner.compact_behind(folder.clone()))),
+            None => drop(self.compact(folder, state).await),
+        }
+    }
+
+    /// Makes a snapshot while changes go on.
+    async fn compact_behind(self: Arc<Self>, folder: Folder) {
+        let Some(_turn) = CompactionTurn::take(&self, &folder) else { return };
+        let slot = self.slot(&folder);
+        let Some(state) = slot.lock().await.clone() else { return };
+        let Ok(Some(next)) = self.snapshot(&folder, &state).await else { return };
+        {
+            // Before older snapshots go: a change under way rests on one of them.
+            let mut slot = slot.lock().await;
+            if let Some(current) = slot.take() {
+                *slot = adopted(current, &next);
+            }
+        }
+        let _ = self.clear_away(&folder, &next).await;
     }
 
     /// Makes a snapshot of `state` and clears away what it replaces.
     pub(super) async fn compact(&self, folder: &Folder, state: &mut Arc<State>) -> Result<()> {
+        match self.snapshot(folder, state).await? {
+            Some(next) => {
+                *state = Arc::new(next);
+                self.clear_away(folder, state).await
+            }
+            None => {
+                *state = self.load(folder).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a snapshot of `state`, and returns the state that rests on it; nothing if somebody else was faster.
+    async fn snapshot(&self, folder: &Folder, state: &State) -> Result<Option<State>> {
         let mut output = Output { folder, head: state.head + 1, nonce: self.ids.nonce(), parts: 0 };
         let mut next = State::clone(state);
         for pieces in next.pieces.values_mut() {
@@ -56,26 +91,21 @@ impl Inner {
         }
         let snapshot = next.to_snapshot(&output.nonce)?;
         if !self.bucket.put_new(&folder.head(output.head), snapshot).await? {
-            return self.refresh_fully(folder, state).await;
+            return Ok(None);
         }
         // The number may have been used and cleared away while this writer stood still.
-        if !self.head_stands(folder, state).await? {
+        // One that is the newest of all was never cleared away.
+        if !self.head_stands(folder, state).await? && self.newest_head(folder).await? != Some(output.head) {
             self.bucket.delete(&folder.head(output.head)).await?;
-            return self.refresh_fully(folder, state).await;
+            return Ok(None);
         }
         (next.head, next.head_nonce, next.through) = (output.head, output.nonce, next.number);
-        *state = Arc::new(next);
-        self.clear_away(folder, state).await
-    }
-
-    async fn refresh_fully(&self, folder: &Folder, state: &mut Arc<State>) -> Result<()> {
-        *state = self.load(folder).await?;
-        Ok(())
+        Ok(Some(next))
     }
 
     /// Deletes what the snapshot of `state` replaces. What is older than it and not named in it can
     /// only be left over, of it or of writers that were too late.
-    async fn clear_away(&self, folder: &Folder, state: &State) -> Result<()> {
+    pub(super) async fn clear_away(&self, folder: &Folder, state: &State) -> Result<()> {
         let (mut heads, mut others) = (Vec::new(), Vec::new());
         let needed: HashSet<&str> = state.segments().map(|segment| segment.name.as_str()).collect();
         for listed in self.list_all(folder.path()).await? {
@@ -93,19 +123,11 @@ impl Inner {
         for head in heads {
             self.bucket.delete(&head).await?;
         }
-        self.delete_all(&others).await
-    }
-
-    pub(super) async fn delete_all(&self, names: &[String]) -> Result<()> {
-        for some in names.chunks(DELETES_AT_ONCE) {
-            let deletes: Vec<_> = some.iter().map(|name| self.bucket.delete(name)).collect();
-            try_join_all(deletes).await?;
-        }
-        Ok(())
+        self.bucket.delete_all(&others).await
     }
 
     /// The pieces of one section, all in segments: new frames are merged with the last segments as
-    /// long as these are not larger, so that a frame is written a logarithmic number of times.
+    /// long as these are small or not larger, so that a frame is written a logarithmic number of times.
     async fn merged(&self, output: &mut Output<'_>, mut pieces: Vec<Piece>) -> Result<Vec<Piece>> {
         let logged = pieces.iter().position(|piece| matches!(piece, Piece::Logged { .. })).unwrap_or(pieces.len());
         let sizes = pieces[logged..].iter().map(|piece| match piece {
@@ -114,7 +136,7 @@ impl Inner {
         });
         let (mut from, mut bytes) = (logged, sizes.fold(0, u64::saturating_add));
         while let Some(Piece::Segment(segment)) = from.checked_sub(1).and_then(|at| pieces.get(at))
-            && segment.bytes <= bytes
+            && segment.bytes <= bytes.max(SMALL_SEGMENT)
             && segment.bytes.saturating_add(bytes) <= SEGMENT_BYTES
         {
             bytes += segment.bytes;
@@ -186,6 +208,47 @@ impl Inner {
         };
         entries.map(frame).collect()
     }
+}
+
+/// The right to make snapshots of a session in the background: one at a time.
+struct CompactionTurn<'a> {
+    inner: &'a Inner,
+    folder: Folder,
+}
+
+impl<'a> CompactionTurn<'a> {
+    fn take(inner: &'a Inner, folder: &Folder) -> Option<Self> {
+        let is_first = inner.compacting().insert(folder.clone());
+        is_first.then(|| Self { inner, folder: folder.clone() })
+    }
+}
+
+impl Drop for CompactionTurn<'_> {
+    fn drop(&mut self) {
+        self.inner.compacting().remove(&self.folder);
+    }
+}
+
+/// The current state, resting on a snapshot that was made of an earlier one; nothing if that is not easily told.
+fn adopted(current: Arc<State>, next: &State) -> Option<Arc<State>> {
+    if current.head + 1 != next.head {
+        return Some(current);
+    }
+    if current.reshaped > next.number || current.number < next.number {
+        return None;
+    }
+    let mut adopted = State::clone(&current);
+    (adopted.head, adopted.head_nonce, adopted.through) = (next.head, next.head_nonce, next.through);
+    for (branch, pieces) in &mut adopted.pieces {
+        let Some(merged) = next.pieces.get(branch) else { continue };
+        let later = pieces
+            .history
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Logged { number, .. } if *number > next.number));
+        pieces.history = merged.history.iter().chain(later).cloned().collect();
+        pieces.base.clone_from(&merged.base);
+    }
+    Some(Arc::new(adopted))
 }
 
 fn missing(name: &str) -> Error {

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
 use object_store::Error as ServiceError;
 use rekindle_core::{Error, ErrorKind};
@@ -17,6 +18,12 @@ pub(super) fn service_error(shown: &str, name: &str, error: &ServiceError) -> Er
         Some(hint) => reported.hint(hint),
         None => reported,
     }
+}
+
+/// The error to report about a request that was not answered in time.
+pub(super) fn unanswered(shown: &str, name: &str, limit: Duration) -> Error {
+    let message = format!("the object service gave no answer within {} s: `{name}` in {shown}", limit.as_secs_f64());
+    Error::new(ErrorKind::StoreUnavailable, message)
 }
 
 fn meaning(error: &ServiceError) -> (ErrorKind, &'static str, Option<&'static str>) {
@@ -42,6 +49,11 @@ fn meaning(error: &ServiceError) -> (ErrorKind, &'static str, Option<&'static st
         ServiceError::UnknownConfigurationKey { .. } | ServiceError::InvalidPath { .. } => {
             (ErrorKind::Invalid, "the object service was asked for something it does not know", None)
         }
+        _ if is_refusal(&error.to_string()) => (
+            ErrorKind::Invalid,
+            "the object service refuses the request",
+            Some("check the name of the bucket, the region and the endpoint"),
+        ),
         _ => (ErrorKind::StoreUnavailable, "the object service gave no answer", None),
     }
 }
@@ -56,6 +68,15 @@ fn is_full(error: &ServiceError) -> bool {
         next = current.source();
     }
     false
+}
+
+/// Returns whether a service will refuse the request as often as it is made: a status of 4xx that does not ask to try
+/// again, or a redirection to another region.
+fn is_refusal(text: &str) -> bool {
+    let status = text.split_once("status code: ").and_then(|(_, rest)| rest.get(..3)?.parse::<u16>().ok());
+    let passing = [408, 409, 425, 429];
+    let refused = status.is_some_and(|status| (400..500).contains(&status) && !passing.contains(&status));
+    (refused && !text.contains("RequestTimeout")) || text.contains("redirect without LOCATION")
 }
 
 /// Whether it is the bucket that is missing rather than an object in it: services say so only in words.
@@ -90,7 +111,23 @@ pub(super) fn detail(error: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::detail;
+    use super::{detail, is_refusal};
+
+    #[test]
+    fn what_is_refused_for_good_is_not_repeated() {
+        for (text, expected) in [
+            ("Server returned non-2xx status code: 400 Bad Request: x", true),
+            ("Server returned non-2xx status code: 400 Bad Request: <Code>RequestTimeout</Code>", false),
+            ("Server returned non-2xx status code: 405 Method Not Allowed: ", true),
+            ("Server returned non-2xx status code: 409 Conflict: ", false),
+            ("Server returned non-2xx status code: 429 Too Many Requests: ", false),
+            ("Server returned non-2xx status code: 503 Service Unavailable: ", false),
+            ("Received redirect without LOCATION, this normally indicates a wrong region", true),
+            ("HTTP error: error sending request", false),
+        ] {
+            assert_eq!(is_refusal(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn signatures_in_addresses_are_not_repeated() {

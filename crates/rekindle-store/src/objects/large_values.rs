@@ -5,7 +5,8 @@
 //! the frame that was written, so the chain, signatures and encryption are not affected.
 //!
 //! An object is written before the frame that refers to it and deleted after it, so no reference
-//! dangles. What a crash leaves over lies in the folder of its session and goes with it.
+//! dangles. What a crash leaves over lies in the folder of its session and goes with it; what outlives its session is
+//! found by a note, see `stranded.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,12 +15,14 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::codec::{Frame, FrameError};
 use rekindle_core::high_water::HighWater;
+use rekindle_core::orphans::{Finished, Orphans};
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, Error, Fork, FramePage,
-    Lease, LeaseAction, LeaseRequest, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed, Result, Section, Seq,
-    SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt, file_name,
+    Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, Error, ErrorKind, Fork,
+    FramePage, Lease, LeaseAction, LeaseRequest, Namespace, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed,
+    Result, Retries, Section, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt,
+    file_name,
 };
 use tokio::sync::OnceCell;
 
@@ -34,7 +37,7 @@ const AT_ONCE: usize = 8;
 /// How many sessions' folders are remembered.
 const FOLDERS: usize = 1_024;
 /// How many names a list asks for at once.
-const NAMES: usize = 1_000;
+pub(super) const NAMES: usize = 1_000;
 /// A value is sent in one request, which must end before its timeout.
 const LARGEST_VALUE: usize = 64 << 20;
 
@@ -73,18 +76,21 @@ pub(crate) fn open_with_large_values(
 /// there is [`DamageKind::Elsewhere`], and the error says where.
 #[derive(Debug)]
 pub struct LargeValues<S> {
-    store: S,
-    bucket: Bucket,
+    pub(super) store: S,
+    pub(super) bucket: Bucket,
     threshold: usize,
     /// Which session of its name a key means. Forgotten whenever that may have changed: whoever
     /// appends has opened, created or leased the session before, or gets an error.
     incarnations: Cache<SessionKey, Arc<OnceCell<String>>>,
+    /// The folders whose sessions were noted.
+    pub(super) noted: Cache<String, Arc<OnceCell<()>>>,
 }
 
 impl<S: Store> LargeValues<S> {
     /// Puts payloads of more than 256 KiB into `bucket`.
     pub fn new(store: S, bucket: Bucket) -> Self {
-        Self { store, bucket, threshold: DEFAULT_THRESHOLD, incarnations: Cache::new(FOLDERS) }
+        let (incarnations, noted) = (Cache::new(FOLDERS), Cache::new(FOLDERS));
+        Self { store, bucket, threshold: DEFAULT_THRESHOLD, incarnations, noted }
     }
 
     /// Puts payloads of more than `bytes` there.
@@ -124,15 +130,22 @@ impl<S: Store> LargeValues<S> {
 
     /// What a reference says: the bucket for people, then the object.
     fn place(&self, object: &str) -> String {
-        let bucket = self.bucket.shown().split('?').next().unwrap_or_default();
-        format!("{bucket} {object}")
+        format!("{} {object}", self.shown_place())
     }
 
+    /// The bucket for people.
+    pub(super) fn shown_place(&self) -> String {
+        self.bucket.shown().split('?').next().unwrap_or_default().to_owned()
+    }
+
+    /// The folder of a session that is about to get values.
     async fn folder(&self, session: &SessionKey) -> Result<String> {
         let cell = self.incarnations.get_or_make(session, Arc::default);
         let incarnation =
             cell.get_or_try_init(|| async { Ok::<_, Error>(self.store.open(session).await?.header.incarnation) });
-        Ok(folder_of(session, incarnation.await?))
+        let incarnation = incarnation.await?;
+        self.note(session, incarnation).await?;
+        Ok(folder_of(session, incarnation))
     }
 
     /// Whether any of `frames` goes into the bucket.
@@ -163,7 +176,7 @@ impl<S: Store> LargeValues<S> {
     }
 
     /// The objects that frames of a branch refer to, of its base or of its history up to `through`.
-    async fn referred(
+    pub(super) async fn referred(
         &self,
         session: &SessionKey,
         branch: &BranchId,
@@ -185,7 +198,7 @@ impl<S: Store> LargeValues<S> {
         Ok(names)
     }
 
-    async fn delete(&self, names: &[String]) -> Result<()> {
+    pub(super) async fn delete(&self, names: &[String]) -> Result<()> {
         for some in names.chunks(AT_ONCE) {
             let deletes: Vec<_> = some.iter().map(|name| self.bucket.delete(name)).collect();
             try_join_all(deletes).await?;
@@ -193,13 +206,16 @@ impl<S: Store> LargeValues<S> {
         Ok(())
     }
 
-    async fn delete_folder(&self, folder: &str) -> Result<()> {
+    pub(super) async fn delete_folder(&self, folder: &str) -> Result<Finished> {
+        let mut finished = Finished::default();
         loop {
-            let names: Vec<_> =
-                self.bucket.list(folder, None, NAMES).await?.into_iter().map(|(name, _)| name).collect();
-            if names.is_empty() {
-                return Ok(());
+            let listed = self.bucket.list(folder, None, NAMES).await?;
+            if listed.is_empty() {
+                return Ok(finished);
             }
+            finished.objects += listed.len() as u64;
+            finished.bytes += listed.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            let names: Vec<String> = listed.into_iter().map(|(name, _)| name).collect();
             self.delete(&names).await?;
         }
     }
@@ -208,18 +224,28 @@ impl<S: Store> LargeValues<S> {
     async fn remove_session(&self, removal: &Removal, session: &SessionKey) -> Result<Removed> {
         self.incarnations.forget(session);
         let incarnation = self.store.open(session).await.ok().map(|info| info.header.incarnation);
-        let removed = self.store.remove(removal).await?;
-        if let Some(incarnation) = incarnation {
-            self.delete_folder(&folder_of(session, &incarnation)).await?;
+        if let Some(incarnation) = &incarnation {
+            self.record_going(session, incarnation).await?;
         }
+        let removed = self.store.remove(removal).await?;
+        match incarnation.filter(|_| self.store.values().is_none()) {
+            // Without a record, as well as can be.
+            Some(incarnation) => self.delete_folder(&folder_of(session, &incarnation)).await?,
+            None => self.finish_values(session).await?,
+        };
         Ok(removed)
     }
 
     async fn remove_branch(&self, removal: &Removal, session: &SessionKey, branch: &BranchId) -> Result<Removed> {
         let mut names = BTreeSet::new();
         if self.store.open(session).await.is_ok_and(|info| info.branch(branch).is_ok()) {
-            names = self.referred(session, branch, Section::History, Seq::MAX).await?;
-            names.extend(self.referred(session, branch, Section::Base, Seq::MAX).await?);
+            for section in [Section::History, Section::Base] {
+                match self.referred(session, branch, section, Seq::MAX).await {
+                    // Another removal was faster: that of a caller that has given up, and repeats it.
+                    Err(error) if *error.kind() == ErrorKind::NotFound => {}
+                    found => names.extend(found?),
+                }
+            }
         }
         let removed = self.store.remove(removal).await?;
         self.delete(&names.into_iter().collect::<Vec<_>>()).await?;
@@ -231,7 +257,7 @@ fn sessions_folder(session: &SessionKey) -> String {
     format!("values/{}/{}", file_name(session.namespace.as_str()), file_name(session.id.as_str()))
 }
 
-fn folder_of(session: &SessionKey, incarnation: &str) -> String {
+pub(super) fn folder_of(session: &SessionKey, incarnation: &str) -> String {
     format!("{}/i{}", sessions_folder(session), file_name(incarnation))
 }
 
@@ -256,6 +282,9 @@ impl<S: Store> Store for LargeValues<S> {
 
     async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
         let folder = folder_of(&new.header.key, &new.header.incarnation);
+        if new.base.as_ref().is_some_and(|base| self.any_large(&base.frames)) {
+            self.prepare(&new.header.key, &new.header.incarnation).await?;
+        }
         let base = self.detached_base(&folder, new.base.as_ref()).await?;
         self.incarnations.forget(&new.header.key);
         self.store.create(&NewSession { base, ..new.clone() }).await
@@ -333,7 +362,10 @@ impl<S: Store> Store for LargeValues<S> {
             }
             Removal::Branch { session, branch } => self.remove_branch(removal, session, branch).await,
             Removal::History { session, branch, base, fence } => {
-                let folder = self.folder(session).await?;
+                let folder = match self.any_large(&base.frames) {
+                    true => self.folder(session).await?,
+                    false => String::new(),
+                };
                 let mut names = self.referred(session, branch, Section::History, base.head.seq).await?;
                 names.extend(self.referred(session, branch, Section::Base, Seq::MAX).await?);
                 let frames = self.detached(&folder, &base.frames).await?;
@@ -353,6 +385,14 @@ impl<S: Store> Store for LargeValues<S> {
         self.store.check().await
     }
 
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        self.store.unlisted(namespace).await
+    }
+
+    fn retries(&self) -> Retries {
+        self.store.retries().and(self.bucket.retries())
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
     }
@@ -363,5 +403,9 @@ impl<S: Store> Store for LargeValues<S> {
 
     fn high_water(&self) -> Option<&dyn HighWater> {
         self.store.high_water()
+    }
+
+    fn orphans(&self) -> Option<&dyn Orphans> {
+        Some(self)
     }
 }

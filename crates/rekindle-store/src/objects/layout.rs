@@ -7,15 +7,23 @@
 //! sessions/<namespace>/<session>/segments/<number>-… frames, merged; the number is its snapshot's
 //! catalog/<namespace>/<time>-<nonce>-<session>       sessions by creation, for lists
 //! clock/<nonce>                                      read back to learn the service's time
+//! probe/<nonce>                                      written to try out conditional writes
 //! ```
 
 use rekindle_core::{Namespace, SessionKey, Timestamp, file_name};
 
+use crate::names::from_file_name;
+
 /// The largest number of a change or a snapshot.
 pub(super) const LARGEST_NUMBER: u64 = u64::MAX >> 2;
 
+/// The folder of objects that tell the time.
+pub(super) const CLOCK: &str = "clock";
+/// The folder of objects that try out a service.
+pub(super) const PROBE: &str = "probe";
+
 /// The folder of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Folder(String);
 
 impl Folder {
@@ -25,11 +33,27 @@ impl Folder {
 
     /// The folder of the session whose id is encoded as `name`.
     pub(super) fn named(namespace: &Namespace, name: &str) -> Self {
-        Self(format!("sessions/{}/{name}", file_name(namespace.as_str())))
+        Self(format!("{}/{name}", sessions(namespace)))
+    }
+
+    /// The folder of the session that an object belongs to, or an entry of the catalogue.
+    pub(super) fn of_object(name: &str) -> Option<Self> {
+        let mut parts = name.split('/');
+        match (parts.next()?, parts.next()?, parts.next()?) {
+            ("sessions", namespace, id) => Some(Self(format!("sessions/{namespace}/{id}"))),
+            ("catalog", namespace, _) => Some(Self(format!("sessions/{namespace}/{}", parse_entry(name)?.1))),
+            _ => None,
+        }
     }
 
     pub(super) fn path(&self) -> &str {
         &self.0
+    }
+
+    /// The namespace of the session, if it can be told.
+    pub(super) fn namespace(&self) -> Option<Namespace> {
+        let (namespace, _) = self.0.strip_prefix("sessions/")?.split_once('/')?;
+        Namespace::new(from_file_name(namespace)?).ok()
     }
 
     pub(super) fn heads(&self) -> String {
@@ -79,6 +103,11 @@ pub(super) fn segment_name(head: u64, nonce: &[u8; 16], part: usize) -> String {
     format!("{head:020}-{}-{part:04}", hex(nonce))
 }
 
+/// The folder of all sessions of a namespace.
+pub(super) fn sessions(namespace: &Namespace) -> String {
+    format!("sessions/{}", file_name(namespace.as_str()))
+}
+
 pub(super) fn catalog(namespace: &Namespace) -> String {
     format!("catalog/{}", file_name(namespace.as_str()))
 }
@@ -114,6 +143,7 @@ mod tests {
     fn names_are_read_back() {
         let key: SessionKey = SessionId::new("../A-b").unwrap().into();
         let folder = Folder::of(&key);
+        assert_eq!(folder.namespace(), Some(Namespace::default()));
         assert_eq!(folder.kind_of(&folder.head(7)), Some(Kind::Head(7)));
         assert_eq!(folder.kind_of(&folder.log(8)), Some(Kind::Log(8)));
         let segment = segment_name(9, &[1; 16], 2);
@@ -122,5 +152,17 @@ mod tests {
         let entry = catalog_entry(&key, Timestamp(5), &[2; 16]);
         assert_eq!(parse_entry(&entry), Some((Timestamp(5), file_name("../A-b").as_str())));
         assert_eq!(Folder::named(&key.namespace, parse_entry(&entry).unwrap().1), folder);
+    }
+
+    #[test]
+    fn fuzzed_names() {
+        let key: SessionKey = SessionId::new("a").unwrap().into();
+        let folder = Folder::of(&key);
+        let seeds = [folder.head(7), folder.log(8), folder.segment(&segment_name(9, &[1; 16], 2))];
+        let entry = catalog_entry(&key, Timestamp(5), &[1; 16]);
+        rekindle_fuzz::fuzz!("object-name").seeds(seeds).words([entry]).text(|text| {
+            let _ = (parse_entry(text), parse_hex(text));
+            folder.kind_of(text)
+        });
     }
 }

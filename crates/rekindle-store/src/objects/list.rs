@@ -1,19 +1,21 @@
-//! Lists of sessions: the catalogue gives their order, each session its own facts.
+//! The catalogue: which sessions exist, by creation.
 
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
-use rekindle_core::{Cursor, Result, SessionInfo, SessionPage, SessionQuery, Timestamp};
+use rekindle_core::{Defect, Namespace, Result, SessionId, SessionKey, Timestamp};
 
 use super::backend::Listed;
-use super::clock::Side;
-use super::layout::{Folder, catalog, parse_entry};
+use super::index::LineKey;
+use super::layout::{Folder, catalog, parse_entry, sessions};
 use super::store::Inner;
+use crate::names::from_file_name;
+use crate::unreadable::is_about_session;
 
-/// How many sessions are looked at at once.
-const LOADS_AT_ONCE: usize = 16;
 /// How many names one request asks for.
 const NAMES: usize = 1_000;
+/// The most sessions that are named as left out.
+const MOST: usize = 100;
 /// An entry without session that is older than this is left over from a creation that failed.
 const LEFT_OVER: Duration = Duration::from_secs(24 * 3600);
 
@@ -34,67 +36,68 @@ impl Inner {
         }
     }
 
-    pub(super) async fn sessions(&self, query: &SessionQuery) -> Result<SessionPage> {
-        let now = self.now(Side::Other).await?;
-        let names = self.list_all(&catalog(&query.namespace)).await?;
-        let entries = names.iter().filter_map(|listed| parse_entry(&listed.name).map(|(at, id)| (at, id, listed)));
-        let mut entries: Vec<_> = entries.filter(|(created, ..)| may_match(query, *created)).collect();
-        if !query.oldest_first {
-            entries.reverse();
-        }
-        let mut found: Vec<SessionInfo> = Vec::new();
-        let mut rest = entries.as_slice();
-        while let Some(next) = rest.first() {
-            // Sessions of one moment are ordered by id: they are looked at together.
-            let ahead = found.iter().filter(|info| is_ahead(query, info)).count();
-            let enough = ahead > query.limit && found.last().is_some_and(|last| last.created_at != next.0);
-            if enough && !query.total {
+    /// Sessions that have objects and no entry in the catalogue. Reads all names below the namespace.
+    pub(super) async fn not_in_catalog(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        // Before the catalogue: a session gets its entry first.
+        let folders = self.folders(namespace).await?;
+        let names = self.list_all(&catalog(namespace)).await?;
+        let listed: HashSet<&str> = names.iter().filter_map(|listed| Some(parse_entry(&listed.name)?.1)).collect();
+        let mut found = Vec::new();
+        for id in folders.iter().filter(|id| !listed.contains(id.as_str())) {
+            let key = match self.current(&Folder::named(namespace, id)).await {
+                // It was removed.
+                Ok(state) if state.info.is_none() => continue,
+                Ok(state) => state.info.as_ref().map(|info| info.header.key.clone()),
+                Err(error) if is_about_session(&error) => named(namespace, id),
+                Err(error) => return Err(error),
+            };
+            found.push(Defect {
+                session: key,
+                place: catalog(namespace),
+                detail: "the session is there, but the catalogue lacks it".into(),
+                hint: "copy it by its name to another store: rekindle copy SESSION --to URL".into(),
+            });
+            if found.len() == MOST {
                 break;
             }
-            let (chunk, behind) = rest.split_at(rest.len().min(LOADS_AT_ONCE));
-            rest = behind;
-            let loads: Vec<_> = chunk.iter().map(|entry| self.listed_session(query, *entry, now)).collect();
-            let infos = try_join_all(loads).await?;
-            found.extend(infos.into_iter().flatten().filter(|info| query.matches(info)));
         }
-        Ok(SessionPage::select(query, found.into_iter()))
+        Ok(found)
     }
 
-    async fn listed_session(
-        &self,
-        query: &SessionQuery,
-        (_, id, listed): (Timestamp, &str, &Listed),
-        now: Timestamp,
-    ) -> Result<Option<SessionInfo>> {
-        let folder = Folder::named(&query.namespace, id);
-        let state = self.current(&folder).await?;
-        if state.catalog.as_deref() == Some(listed.name.as_str())
-            && let Some(info) = &state.info
-        {
-            return Ok(Some(SessionInfo { observed_at: now, ..info.clone() }));
+    /// The encoded ids of all sessions of a namespace that have objects.
+    async fn folders(&self, namespace: &Namespace) -> Result<BTreeSet<String>> {
+        let below = sessions(namespace);
+        let (mut ids, mut after) = (BTreeSet::new(), None::<String>);
+        loop {
+            // A directory is read whole each time, so one read is all.
+            let limit = if self.bucket.is_local() { usize::MAX } else { NAMES };
+            let page = self.bucket.entries(&below, after.as_deref(), limit).await?;
+            let id = |listed: &Listed| {
+                Some(listed.name.strip_prefix(&below)?.strip_prefix('/')?.split_once('/')?.0.to_owned())
+            };
+            ids.extend(page.iter().filter_map(id));
+            if page.len() < limit {
+                return Ok(ids);
+            }
+            after = page.last().map(|listed| listed.name.clone());
         }
-        if self.writable && now.since(listed.modified) > LEFT_OVER {
-            let _ = self.bucket.delete(&listed.name).await;
+    }
+
+    /// Clears an entry of the catalogue away that has no session, once no creation can be about to make one.
+    pub(super) async fn clear_left_over(&self, entry: &Listed, now: Timestamp) {
+        if self.writable && now.since(entry.modified) > LEFT_OVER {
+            let _ = self.bucket.delete(&entry.name).await;
         }
-        Ok(None)
     }
 }
 
-/// Whether a session comes behind the page before.
-fn is_ahead(query: &SessionQuery, info: &SessionInfo) -> bool {
-    query.after.as_ref().is_none_or(|after| match query.oldest_first {
-        true => Cursor::behind(info) > *after,
-        false => Cursor::behind(info) < *after,
-    })
+/// The key of the line that a mark or an entry of the catalogue names.
+pub(super) fn parse_listed(name: &str) -> Option<LineKey> {
+    parse_entry(name).map(|(created_at, name)| LineKey { created_at, name: name.to_owned() })
 }
 
-/// Whether a session of that time can be on the page, whatever else is asked.
-fn may_match(query: &SessionQuery, created: Timestamp) -> bool {
-    query.created_from.is_none_or(|from| created >= from)
-        && query.created_before.is_none_or(|before| created < before)
-        && (query.total
-            || query.after.as_ref().is_none_or(|after| match query.oldest_first {
-                true => created >= after.created_at,
-                false => created <= after.created_at,
-            }))
+/// The session whose id is encoded as `name`; one that is too long to be decoded is called by that name.
+pub(super) fn named(namespace: &Namespace, name: &str) -> Option<SessionKey> {
+    let id = SessionId::new(from_file_name(name).unwrap_or_else(|| name.to_owned())).ok()?;
+    Some(SessionKey::new(namespace.clone(), id))
 }

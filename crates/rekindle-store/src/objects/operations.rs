@@ -5,15 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rekindle_core::{
     Append, Appended, BranchId, BranchInfo, Decided, Error, ErrorKind, Fork, Hash, Lease, LeaseAction, LeaseRequest,
-    NewSession, Removal, Removed, Result, Seq, SessionInfo, SessionKey, Timestamp,
+    NewSession, Removal, Removed, Result, Seq, SessionInfo, SessionKey,
 };
 
 use super::change::{Change, Draft};
-use super::clock::Side;
+use super::clock::{Now, Side};
 use super::commit::{Operation, Verdict};
 use super::layout::{Folder, catalog_entry};
 use super::state::{Piece, State};
-use super::store::Inner;
+use super::store::{Inner, Turn};
 
 impl Operation for Append {
     type Output = Appended;
@@ -23,32 +23,30 @@ impl Operation for Append {
         &self.session
     }
 
-    fn side(&self) -> Side {
-        if self.fence.is_some() { Side::Owner } else { Side::Other }
-    }
-
     fn wants_hash(&self, state: &State) -> Option<(BranchId, Seq)> {
         let info = state.info.as_ref()?.branch(&self.branch).ok()?;
         let target = self.head();
         (info.head != self.expected && info.head.seq >= target.seq).then(|| (self.branch.clone(), target.seq))
     }
 
-    fn decide(&self, state: &State, now: Timestamp, hash: Option<Hash>) -> Result<Verdict<Appended>> {
-        let session = state.session(&self.session, Self::NAME)?;
+    fn decide(&self, state: &State, now: &Now, hash: Option<Hash>) -> Result<Verdict<Appended>> {
+        let session = now.judged(state.session(&self.session, Self::NAME)?);
+        let judged = now.on(if self.fence.is_some() { Side::Owner } else { Side::Other });
         let Some(branch) = session.branches.iter().find(|info| info.branch == self.branch) else {
             return Err(self.error(Error::not_found(format!("there is no branch `{}`", self.branch))));
         };
         let other = self.other(&session.branches);
-        if let Decided::Repeated(appended) = Append::decide(self, branch, other, now, |_| Ok(hash))? {
+        if let Decided::Repeated(appended) = Append::decide(self, branch, other, judged, |_| Ok(hash))? {
             return Ok(Verdict::Settled(appended));
         }
         let mut branch = branch.clone();
         branch.head = self.head();
         branch.last_wait = self.last_wait().unwrap_or(branch.last_wait);
-        branch.updated_at = now;
+        branch.updated_at = judged;
         branch.status = self.status.unwrap_or(branch.status);
         if let (Some(lease), Some(ttl)) = (&mut branch.lease, self.renew.filter(|_| self.fence.is_some())) {
-            lease.expires_at = now.plus(ttl);
+            lease.expires_at = now.end_of(ttl);
+            now.bind(lease);
         }
         let header = (self.describe.is_some() || self.sealed.is_some()).then(|| {
             let mut header = session.header.clone();
@@ -70,11 +68,11 @@ impl Operation for Fork {
         &self.session
     }
 
-    fn decide(&self, state: &State, now: Timestamp, _: Option<Hash>) -> Result<Verdict<BranchInfo>> {
+    fn decide(&self, state: &State, now: &Now, _: Option<Hash>) -> Result<Verdict<BranchInfo>> {
         if let Some(existing) = Fork::decide(self, state.session(&self.session, Self::NAME)?)? {
             return Ok(Verdict::Settled(existing));
         }
-        let info = self.branch_info(now);
+        let info = self.branch_info(now.early);
         let base = self.base.as_ref().map_or(&[][..], |base| &base.frames);
         let change = Change { branch: Some(info.clone()), ..Change::default() };
         Ok(Verdict::Write(Box::new(Draft::new(change).with_frames(&self.branch, true, base)), info))
@@ -89,16 +87,20 @@ impl Operation for LeaseRequest {
         &self.session
     }
 
-    fn side(&self) -> Side {
-        if matches!(self.action, LeaseAction::Acquire { .. }) { Side::Other } else { Side::Owner }
-    }
-
-    fn decide(&self, state: &State, now: Timestamp, _: Option<Hash>) -> Result<Verdict<Lease>> {
-        let before = state.session(&self.session, Self::NAME)?;
-        let mut after = before.clone();
-        let lease = LeaseRequest::decide(self, &mut after, now)?;
+    fn decide(&self, state: &State, now: &Now, _: Option<Hash>) -> Result<Verdict<Lease>> {
+        let before = now.judged(state.session(&self.session, Self::NAME)?);
+        let mut after = before.clone().into_owned();
+        let asks = if matches!(self.action, LeaseAction::Acquire { .. }) { Side::Other } else { Side::Owner };
+        let mut lease = LeaseRequest::decide(self, &mut after, now.on(asks))?;
+        lease.observed_at = now.early;
         if after == *before {
             return Ok(Verdict::Settled(lease));
+        }
+        if let LeaseAction::Acquire { ttl, .. } | LeaseAction::Renew { ttl, .. } = &self.action {
+            lease.info.expires_at = now.end_of(*ttl);
+            now.bind(&mut lease.info);
+            let held = after.branches.iter_mut().filter(|branch| branch.branch == self.branch);
+            held.for_each(|branch| branch.lease = Some(lease.info.clone()));
         }
         let change = Change {
             current: (after.current != before.current).then(|| after.current.clone()),
@@ -124,7 +126,7 @@ impl Operation for Create<'_> {
         &self.new.header.key
     }
 
-    fn decide(&self, state: &State, _: Timestamp, _: Option<Hash>) -> Result<Verdict<SessionInfo>> {
+    fn decide(&self, state: &State, _: &Now, _: Option<Hash>) -> Result<Verdict<SessionInfo>> {
         if state.info.is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already"));
         }
@@ -144,16 +146,13 @@ impl Operation for Removal {
         self.session()
     }
 
-    fn side(&self) -> Side {
-        if matches!(self, Self::History { fence: Some(_), .. }) { Side::Owner } else { Side::Other }
-    }
-
-    fn decide(&self, state: &State, now: Timestamp, _: Option<Hash>) -> Result<Verdict<Self::Output>> {
+    fn decide(&self, state: &State, now: &Now, _: Option<Hash>) -> Result<Verdict<Self::Output>> {
         if state.info.is_none() && !matches!(self, Self::History { .. }) {
             return Ok(Verdict::Settled(None));
         }
-        let session = state.session(self.session(), "remove")?;
-        if !Removal::decide(self, session, now)? {
+        let session = now.judged(state.session(self.session(), "remove")?);
+        let asks = if matches!(self, Self::History { fence: Some(_), .. }) { Side::Owner } else { Side::Other };
+        if !Removal::decide(self, &session, now.on(asks))? {
             return Ok(Verdict::Settled(None));
         }
         let draft = match self {
@@ -173,22 +172,29 @@ impl Operation for Removal {
 impl Inner {
     pub(super) async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
         self.check_writable()?;
-        let folder = Folder::of(&new.header.key);
-        let slot = self.slot(&folder);
-        let mut slot = slot.lock().await;
-        let state = self.remembered(&folder, &mut slot).await?;
-        self.refresh(&folder, state).await?;
+        let owned = new.clone();
+        let work = |mut turn: Turn| async move { turn.store.create_in(&owned, &turn.folder, &mut turn.slot).await };
+        self.in_turn(&Folder::of(&new.header.key), work).await
+    }
+
+    async fn create_in(&self, new: &NewSession, folder: &Folder, slot: &mut Option<Arc<State>>) -> Result<SessionInfo> {
+        let state = self.remembered(folder, slot).await?;
+        self.refresh(folder, state).await?;
         if state.info.is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, "the session exists already"));
         }
         if state.head == 0 {
-            self.begin(&folder, state).await?;
+            self.begin(folder, state).await?;
+        } else if state.catalog.is_some() {
+            // Of a removal that stopped: the new session has an entry of its own, and this one would be left over.
+            self.compact(folder, state).await?;
         }
-        let info = new.session_info(self.now(Side::Other).await?);
+        self.begin_index(&new.header.key.namespace).await?;
+        let info = new.session_info(self.now().await?.early);
         let entry = catalog_entry(&new.header.key, info.created_at, &self.ids.nonce());
         // The entry first: one without a session is skipped, a session without one would be lost.
         self.bucket.put(&entry, Bytes::from_static(b"{}")).await?;
-        let created = self.commit_in(&Create { new, info, entry: entry.clone() }, &folder, &mut slot).await;
+        let created = self.commit_in(&Create { new, info, entry: entry.clone() }, folder, slot).await;
         if matches!(&created, Err(error) if *error.kind() == ErrorKind::AlreadyExists) {
             let _ = self.bucket.delete(&entry).await;
         }
@@ -206,24 +212,34 @@ impl Inner {
 
     pub(super) async fn remove(&self, removal: &Removal) -> Result<Removed> {
         self.check_writable()?;
-        let folder = Folder::of(removal.session());
-        let slot = self.slot(&folder);
-        let mut slot = slot.lock().await;
-        let before = self.commit_in(removal, &folder, &mut slot).await?;
-        let state = self.remembered(&folder, &mut slot).await?;
+        let owned = removal.clone();
+        let work = |mut turn: Turn| async move { turn.store.remove_in(&owned, &turn.folder, &mut turn.slot).await };
+        self.in_turn(&Folder::of(removal.session()), work).await
+    }
+
+    async fn remove_in(&self, removal: &Removal, folder: &Folder, slot: &mut Option<Arc<State>>) -> Result<Removed> {
+        let before = self.commit_in(removal, folder, slot).await?;
+        let repeated = before.is_none();
+        let state = self.remembered(folder, slot).await?;
         let removed = match before {
             Some(before) => {
-                let (before, after) = (self.volume(&folder, &before).await, self.volume(&folder, state).await);
+                let (before, after) = (self.volume(folder, &before).await, self.volume(folder, state).await);
                 Removed { frames: before.0.saturating_sub(after.0), bytes: before.1.saturating_sub(after.1) }
             }
             None => Removed::default(),
         };
-        // It is removed; that the space is free now is worth trying, and tried again later.
-        let cleared = state.number == state.through && state.catalog.is_some() == state.info.is_some();
-        if removed != Removed::default() || (state.info.is_none() && state.head != 0 && !cleared) {
-            let _ = self.compact(&folder, state).await;
+        if state.info.is_some() && removed != Removed::default() {
+            // It is removed; that the space is free now is worth trying, and tried again by the next snapshot.
+            let _ = self.compact(folder, state).await;
         }
-        Ok(removed)
+        if state.info.is_some() {
+            return Ok(removed);
+        }
+        match self.finish_removed_in(folder, slot).await {
+            // It is on record that the session is removed: what is left is cleared by the next who looks.
+            Err(_) if !repeated => Ok(removed),
+            other => other.map(|_| removed),
+        }
     }
 
     /// How many frames and bytes a session holds.

@@ -25,6 +25,7 @@ const MISFIT: &str = "the index does not fit the frame";
 /// A frame of a page: at hand, somewhere, or lost.
 enum Wanted {
     Here(Frame),
+    Read(Slot),
     At { object: String, start: u64, entry: Entry },
     Lost(Damage),
 }
@@ -111,6 +112,9 @@ impl Inner {
                 if read.marks != Marks::NONE && !read.marks.intersects(segment.marks) {
                     return Ok(Some(Vec::new()));
                 }
+                if self.is_read_whole(folder, segment, read).await {
+                    return self.whole_segment(folder, segment, read, certain).await;
+                }
                 match self.index_of(folder, segment).await {
                     Ok(Some(entries)) => Ok(Some(selected(folder, segment, &entries, read))),
                     Ok(None) if !certain => Ok(None),
@@ -122,6 +126,58 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Returns true if a page takes all of a segment that is at hand, or of which nothing is known: then one request
+    /// is better than two.
+    async fn is_read_whole(&self, folder: &Folder, segment: &Segment, read: &ReadFrames) -> bool {
+        let all = read.from <= segment.first
+            && segment.last <= read.through
+            && read.marks == Marks::NONE
+            && segment.cut < segment.first
+            && segment.count <= read.limit as u64
+            && segment.bytes <= LARGEST_READ;
+        let name = folder.segment(&segment.name);
+        let index = self.indexes.get_or_make(&name, Arc::default);
+        all && (self.segments.get(&name).is_some() || index.lock().await.is_none())
+    }
+
+    /// All frames of a segment, by one request.
+    async fn whole_segment(
+        &self,
+        folder: &Folder,
+        segment: &Segment,
+        read: &ReadFrames,
+        certain: bool,
+    ) -> Result<Option<Vec<(u64, Wanted)>>> {
+        let name = folder.segment(&segment.name);
+        let read_now = match self.segments.get(&name) {
+            Some(bytes) => Some(bytes),
+            None => self.bucket.get(&name).await?,
+        };
+        let Some(bytes) = read_now else {
+            let gone = || vec![lost(read, segment, DamageKind::Missing, "the segment is missing")];
+            return Ok(certain.then(gone));
+        };
+        let index = segment.index();
+        let (start, end) = (index.start as usize, (index.end as usize).min(bytes.len()));
+        let entries = match segment.read_index(&bytes.slice(start.min(end)..end)) {
+            Ok(entries) => Arc::new(entries),
+            Err(error) => return Ok(Some(vec![lost(read, segment, DamageKind::Checksum, error.message())])),
+        };
+        *self.indexes.get_or_make(&name, Arc::default).lock().await = Some(entries.clone());
+        let frames = bytes.slice(..start.min(bytes.len()));
+        let slots: Vec<Slot> = entries.iter().map(|entry| slot_of(read, entry, Some(&frames), 0)).collect();
+        // Damage is looked at again each time: somebody may have put the object right.
+        if slots.iter().all(|slot| matches!(slot, Slot::Whole(_))) {
+            self.segments.put(&name, bytes);
+        }
+        let mut found: Vec<_> =
+            entries.iter().zip(slots).map(|(entry, slot)| (entry.len, Wanted::Read(slot))).collect();
+        if read.newest_first {
+            found.reverse();
+        }
+        Ok(Some(found))
     }
 
     /// The index of a segment; nothing if it is not there.
@@ -174,25 +230,27 @@ impl Inner {
         if bytes.is_none() && !certain {
             return Ok(None);
         }
-        let slot = |entry: &Entry| {
-            let Some(bytes) = &bytes else {
-                return Slot::Damaged(damage(read, entry, DamageKind::Missing, "the object is missing"));
-            };
-            let at = usize::try_from(entry.offset - from).unwrap_or(usize::MAX);
-            let Some(found) = bytes.get(at..at.saturating_add(entry.len as usize)) else {
-                return Slot::Damaged(damage(read, entry, DamageKind::Missing, "the object is cut off"));
-            };
-            // Copied: a slice would keep its neighbours in memory.
-            match Frame::from_bytes(Bytes::copy_from_slice(found)) {
-                Ok(frame) if frame.hash == entry.hash => match entry.fits(&frame) {
-                    true => Slot::Whole(frame),
-                    false => Slot::Damaged(damage(read, entry, DamageKind::Index, MISFIT)),
-                },
-                Ok(_) => Slot::Damaged(damage(read, entry, DamageKind::Chain, "another frame stands there")),
-                Err(error) => Slot::Damaged(Damage::of_frame(error, read.branch.clone(), entry.first, entry.last)),
-            }
-        };
-        Ok(Some(entries.iter().map(slot).collect()))
+        Ok(Some(entries.iter().map(|entry| slot_of(read, entry, bytes.as_ref(), from)).collect()))
+    }
+}
+
+/// A frame in `bytes`, which begin at `from` of the object's frames; nothing if there is no object.
+fn slot_of(read: &ReadFrames, entry: &Entry, bytes: Option<&Bytes>, from: u64) -> Slot {
+    let Some(bytes) = bytes else {
+        return Slot::Damaged(damage(read, entry, DamageKind::Missing, "the object is missing"));
+    };
+    let at = usize::try_from(entry.offset.saturating_sub(from)).unwrap_or(usize::MAX);
+    let Some(found) = bytes.get(at..at.saturating_add(entry.len as usize)) else {
+        return Slot::Damaged(damage(read, entry, DamageKind::Missing, "the object is cut off"));
+    };
+    // Copied: a slice would keep its neighbours in memory.
+    match Frame::from_bytes(Bytes::copy_from_slice(found)) {
+        Ok(frame) if frame.hash == entry.hash => match entry.fits(&frame) {
+            true => Slot::Whole(frame),
+            false => Slot::Damaged(damage(read, entry, DamageKind::Index, MISFIT)),
+        },
+        Ok(_) => Slot::Damaged(damage(read, entry, DamageKind::Chain, "another frame stands there")),
+        Err(error) => Slot::Damaged(Damage::of_frame(error, read.branch.clone(), entry.first, entry.last)),
     }
 }
 
@@ -246,6 +304,7 @@ fn grouped(wanted: Vec<Wanted>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for frame in wanted {
         match frame {
+            Wanted::Read(slot) => groups.push(Group::One(slot)),
             Wanted::Here(frame) => groups.push(Group::One(Slot::Whole(frame))),
             Wanted::Lost(damage) => groups.push(Group::One(Slot::Damaged(damage))),
             Wanted::At { object, start, entry } => match groups.last_mut() {

@@ -135,4 +135,29 @@ mod tests {
             assert!(segment.read_index(&index.slice(..at)).is_err(), "{at}");
         }
     }
+
+    #[test]
+    fn fuzzed_indexes() {
+        let mut builder = Builder::default();
+        for n in 1..4 {
+            let entry = Entry { first: Seq(n), last: Seq(n), marks: Marks(0), hash: Hash::of(b"x"), offset: 9, len: 9 };
+            builder.push(&entry, &[n as u8; 10]);
+        }
+        let (segment, bytes) = builder.finish("s".to_owned());
+        let index = bytes.slice(segment.index().start as usize..).to_vec();
+        let repair = |bytes: &mut Vec<u8>| {
+            if let Some(end) = bytes.len().checked_sub(SUM) {
+                let sum = Hash::of(&bytes[..end]);
+                bytes[end..].copy_from_slice(&sum.0);
+            }
+        };
+        rekindle_fuzz::fuzz!("object-index").seeds([index]).repair(repair).bytes(|bytes| {
+            for count in [0, 1, 3, u64::MAX] {
+                let _ = Segment { count, ..segment.clone() }.read_index(&bytes.to_vec().into());
+            }
+            let entries = segment.read_index(&bytes.to_vec().into()).ok()?;
+            let _ = entries.iter().map(Entry::end).max();
+            Some(())
+        });
+    }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use rekindle_core::codec::Frame;
-use rekindle_core::{BranchId, Error, Result, Section, Seq, SessionInfo, SessionKey, Timestamp};
+use rekindle_core::{BranchId, Error, Result, Section, Seq, SessionInfo, SessionKey};
 use serde::{Deserialize, Serialize};
 
+use super::carry;
 use super::change::{Added, Change, Entry};
 use super::envelope;
 use super::layout::{LARGEST_NUMBER, hex, parse_hex};
@@ -84,6 +85,10 @@ pub(super) struct State {
     /// Its entry in the catalogue; of the session that was removed, until it is cleared away.
     pub(super) catalog: Option<String>,
     pub(super) pieces: BTreeMap<BranchId, Pieces>,
+    /// The last changes as they were written, for those to come.
+    pub(super) group: carry::Recent,
+    /// The last change after which frames that were there before no longer count, or another session began.
+    pub(super) reshaped: u64,
     recent: VecDeque<[u8; 16]>,
 }
 
@@ -127,6 +132,8 @@ impl State {
             info: snapshot.info,
             catalog: snapshot.catalog,
             pieces: pieces.collect(),
+            group: carry::Recent::default(),
+            reshaped: 0,
             recent: snapshot.recent.iter().filter_map(|text| parse_hex(text)).collect(),
         })
     }
@@ -158,6 +165,10 @@ impl State {
     /// its frames begin.
     pub(super) fn fold(&mut self, nonce: [u8; 16], change: Change, bytes: &Bytes, start: usize) {
         self.number += 1;
+        self.group.push(self.number, alone(&change, bytes, start));
+        if change.removed || change.created.is_some() || change.dropped.is_some() || change.trimmed.is_some() {
+            self.reshaped = self.number;
+        }
         self.recent.push_back(nonce);
         while self.recent.len() > REMEMBERED {
             self.recent.pop_front();
@@ -236,10 +247,6 @@ impl State {
         }
     }
 
-    pub(super) fn seen(&self, key: &SessionKey, operation: &'static str, now: Timestamp) -> Result<SessionInfo> {
-        Ok(SessionInfo { observed_at: now, ..self.session(key, operation)?.clone() })
-    }
-
     /// The segments it rests on.
     pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
         let all = self.pieces.values().flat_map(|pieces| pieces.history.iter().chain(&pieces.base));
@@ -247,5 +254,107 @@ impl State {
             Piece::Segment(segment) => Some(segment),
             Piece::Logged { .. } => None,
         })
+    }
+}
+
+/// The envelope and the frames of a change, without what its object carries along; nothing if they are not all
+/// in `bytes`, or too large to be carried on.
+fn alone(change: &Change, bytes: &Bytes, start: usize) -> Option<Bytes> {
+    let end = change.end(start).filter(|end| *end <= carry::MOST_BYTES)?;
+    // Copied: a slice would keep the whole object in memory.
+    bytes.get(..end).map(Bytes::copy_from_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use super::super::change::Draft;
+    use rekindle_core::codec::{Codec, Place, Stamp};
+    use rekindle_core::record::RegisterSet;
+    use rekindle_core::{Hash, Head, Json, Marks, SessionHeader};
+
+    fn info() -> SessionInfo {
+        let key: SessionKey = rekindle_core::SessionId::new("a").unwrap().into();
+        rekindle_core::NewSession::new(SessionHeader::new(key)).session_info(rekindle_core::Timestamp(5))
+    }
+
+    fn segment() -> Segment {
+        let (first, last) = (Seq(1), Seq(9));
+        Segment { name: "s".into(), first, last, marks: Marks::NONE, count: 3, bytes: 300, cut: Seq::ZERO }
+    }
+
+    fn snapshot() -> Bytes {
+        let pieces = Pieces { history: vec![Piece::Segment(segment())], base: vec![Piece::Segment(segment())] };
+        let state = State {
+            number: 7,
+            info: Some(info()),
+            catalog: Some("entry".into()),
+            pieces: [(BranchId::main(), pieces)].into(),
+            recent: [[1; 16], [2; 16]].into(),
+            ..State::default()
+        };
+        state.to_snapshot(&[3; 16]).unwrap()
+    }
+
+    /// A session that begins, a commit, a branch that is trimmed, and the end.
+    fn changes() -> Vec<Vec<u8>> {
+        let (key, main) = (info().header.key, BranchId::main());
+        let record = RegisterSet::new("k".parse().unwrap(), Json::from("v")).into();
+        let stamp = Stamp {
+            after: Head { seq: Seq(0), hash: Hash::default() },
+            at: rekindle_core::Timestamp(1),
+            nonce: [1; 16],
+        };
+        let frame = Codec::new().encode(Place { session: &key, branch: &main }, stamp, &[record]).unwrap();
+        let mut branch = info().branches[0].clone();
+        branch.base = Some(Head { seq: Seq(4), hash: Hash::default() });
+        let changes = [
+            Change { created: Some(Box::new(info())), catalog: Some("entry".into()), ..Change::default() },
+            Change { branch: Some(branch.clone()), trimmed: Some(main.clone()), ..Change::default() },
+            Change { dropped: Some(main.clone()), current: Some(main.clone()), ..Change::default() },
+            Change { removed: true, ..Change::default() },
+        ];
+        let drafts = changes
+            .into_iter()
+            .map(|change| Draft::new(change).with_frames(&main, false, std::slice::from_ref(&frame)));
+        drafts.map(|draft| draft.to_bytes(&[4; 16]).unwrap().to_vec()).collect()
+    }
+
+    #[test]
+    fn fuzzed_snapshots() {
+        rekindle_fuzz::fuzz!("object-snapshot").seeds([snapshot().to_vec()]).repair(envelope::repaired).bytes(
+            |bytes| {
+                let state = State::from_snapshot(3, "heads/3", &bytes.to_vec().into()).ok()?;
+                for segment in state.segments() {
+                    let _ = segment.index();
+                }
+                for piece in state.pieces.values().flat_map(|pieces| &pieces.history) {
+                    let _ = piece.span();
+                }
+                let _ = state.session(&info().header.key, "open");
+                let again = State::from_snapshot(3, "heads/3", &state.to_snapshot(&[3; 16]).unwrap()).unwrap();
+                assert_eq!((again.info, again.through, again.recent), (state.info, state.number, state.recent));
+                Some(())
+            },
+        );
+    }
+
+    #[test]
+    fn fuzzed_changes() {
+        let words = ["\"removed\":true", "\"dropped\":\"main\"", "\"trimmed\":\"main\"", "\"offset\":", "\"len\":"];
+        let fuzz = rekindle_fuzz::fuzz!("object-change").seeds(changes()).words(words).repair(envelope::repaired);
+        fuzz.bytes(|bytes| {
+            let bytes: Bytes = bytes.to_vec().into();
+            let (nonce, change, start) = envelope::decode::<Change>("log/1", &bytes).ok()?;
+            for mut state in [State::default(), State::from_snapshot(3, "heads/3", &snapshot()).unwrap()] {
+                state.fold(nonce, change.clone(), &bytes, start);
+                assert!(state.remembers(&nonce));
+                for piece in state.pieces.values().flat_map(|pieces| &pieces.history) {
+                    let _ = piece.span();
+                }
+            }
+            Some(())
+        });
     }
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use rekindle_core::values::{
-    Change, Changed, Decision, MAX_VALUE_BYTES, ValueKey, ValueKind, ValuePage, ValueQuery, Values,
+    Change, Changed, Decision, MAX_VALUE_BYTES, ValueKey, ValueKind, ValuePage, ValueQuery, Values, check_keys,
 };
 use rekindle_core::{Error, ErrorKind, Hash, Namespace, Result, file_name};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use crate::names::from_file_name;
 const TRIES: usize = 200;
 /// Number of writes a value remembers, to tell a write whose acknowledgement was lost.
 const REMEMBERED: usize = 16;
-/// Number of values are read at once.
+/// Number of values that are read at once.
 const AT_ONCE: usize = 16;
 
 /// The header before the bytes of a value.
@@ -179,6 +179,17 @@ impl Values for ObjectsStore {
         Ok(found.and_then(|found| found.value))
     }
 
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        let mut found = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(AT_ONCE) {
+            let reads = chunk.iter().map(|key| self.0.find_value(key));
+            let read = try_join_all(reads).await.map_err(|error| error.during("get values"))?;
+            found.extend(read.into_iter().map(|found| found.and_then(|found| found.value)));
+        }
+        Ok(found)
+    }
+
     async fn change(&self, change: &Change) -> Result<Changed> {
         change.check()?;
         self.0.change_value(change).await.map_err(|error| error.during("change value"))
@@ -187,5 +198,25 @@ impl Values for ObjectsStore {
     async fn list(&self, query: &ValueQuery) -> Result<ValuePage> {
         query.check()?;
         self.0.list_values(query).await.map_err(|error| error.during("list values"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_values() {
+        let namespace = Namespace::new("n").unwrap();
+        let key = ValueKey::new(namespace.clone(), ValueKind::HIGH_WATER, "k").unwrap();
+        let value = Bytes::from_static(b"value");
+        let seeds = [Some(&value), None].map(|value| encode(&key, value, &[1; 16], &[[2; 16]]).unwrap().to_vec());
+        rekindle_fuzz::fuzz!("object-value").seeds(seeds).repair(envelope::repaired).bytes(|bytes| {
+            let bytes: Bytes = bytes.to_vec().into();
+            let tag = super::super::local::content_tag(&bytes);
+            let found = decode(&name(&key), &namespace, ValueKind::HIGH_WATER, (bytes, tag)).ok()?;
+            assert!(found.value.is_none_or(|value| value.len() <= MAX_VALUE_BYTES));
+            Some(())
+        });
     }
 }

@@ -30,7 +30,8 @@ pub async fn behaves(bucket: &Bucket) {
         found.extend(page.into_iter().map(|(name, _)| name));
     }
     assert_eq!(found, (0..25).map(|n| format!("many/{n:02}/x")).collect::<Vec<_>>());
-    let all = bucket.list("", None, 100).await.unwrap();
+    let mut all = bucket.list("", None, 100).await.unwrap();
+    all.retain(|(name, _)| !name.starts_with("conditions/"));
     assert_eq!(all.len(), 27);
     assert!(all.contains(&(name.clone(), 3)), "{all:?}");
     bucket.delete(&name).await.unwrap();
@@ -85,7 +86,7 @@ async fn errors_say_what_helps_and_tell_no_secret() {
         assert!(!format!("{error:#}").contains("secret_access_key=secret"), "{error:#}");
     }
     server.set_faults(|_| S3Fault::SlowDown);
-    let bucket = Bucket::open(&server.url("b"), &StoreOptions::new()).unwrap();
+    let bucket = Bucket::open(&(server.url("b") + "&retry_for=200ms"), &StoreOptions::new()).unwrap();
     let error = bucket.get("a").await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::StoreUnavailable, "{error:?}");
     assert!(!format!("{bucket:?} {error:#}").contains("=secret"));

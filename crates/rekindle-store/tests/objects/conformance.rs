@@ -2,10 +2,14 @@
 
 #[cfg(feature = "sqlite")]
 use crate::fixtures::Sqlite;
-use crate::fixtures::{Cloud, Directory, Large, Memory};
+use crate::fixtures::{Cloud, Directory, Large, Memory, Moto, SeaweedFs};
 
 rekindle_testkit::conformance!(directory, Directory::default);
 rekindle_testkit::conformance!(s3, Cloud::default);
+rekindle_testkit::conformance!(moto, Moto::default, [default Default]);
+rekindle_testkit::conformance!(seaweedfs, SeaweedFs::default, [default Default]);
+rekindle_testkit::values_conformance!(values_moto, Moto::default);
+rekindle_testkit::values_conformance!(values_seaweedfs, SeaweedFs::default);
 rekindle_testkit::conformance!(large_in_memory, Large::<Memory>::default);
 #[cfg(feature = "sqlite")]
 rekindle_testkit::conformance!(large_in_sqlite, Large::<Sqlite>::default, [default Default, encrypted Encrypted]);

@@ -58,18 +58,40 @@ async fn a_lost_segment_is_reported_and_the_rest_is_read() {
     assert!(whole > 0);
 }
 
+/// The length of an object without the changes it carries along, as `carry.rs` says.
+fn without_copies(bytes: &[u8]) -> usize {
+    let number =
+        |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0, |sum, byte| sum << 8 | *byte as usize);
+    if !bytes.ends_with(b"rkcarry1") {
+        return bytes.len();
+    }
+    let footer = bytes.len() - 28;
+    let lines = footer - 16 * number(footer, 4);
+    lines - (lines..footer).step_by(16).map(|line| number(line + 8, 8)).sum::<usize>()
+}
+
+/// Returns true if a later change of the same group carries this one along.
+fn has_copy(objects: &Simulated, name: &str) -> bool {
+    let number = |name: &str| name.rsplit_once("/log/").map(|(_, number)| number.parse::<u64>().unwrap());
+    let group = |number: u64| (number - 1) / 32;
+    number(name).is_some_and(|own| {
+        objects.names().iter().filter_map(|name| number(name)).any(|other| other > own && group(other) == group(own))
+    })
+}
+
 #[tokio::test]
 async fn every_altered_byte_of_a_segment_or_change_is_noticed() {
     let objects = written().await;
     let intact = slots(&objects).await;
     for name in named(&objects, "/segments/").into_iter().chain(named(&objects, "/log/")) {
-        let mut len = 0;
-        objects.alter(&name, |bytes| len = bytes.len());
+        let (mut len, mut own) = (0, 0);
+        objects.alter(&name, |bytes| (len, own) = (bytes.len(), without_copies(bytes)));
         for at in (0..len).step_by(997).chain([len - 1]) {
             objects.alter(&name, |bytes| bytes[at] ^= 0x10);
             match open(&objects).read_all(&ReadFrames::all(key("a"), BranchId::main())).await {
+                // Without a copy the change itself is read, and a copy stands in for a change.
+                Ok(found) if found == intact => assert!(at >= own || has_copy(&objects, &name), "{name} byte {at}"),
                 Ok(found) => {
-                    assert_ne!(found, intact, "{name} byte {at}");
                     assert!(found.iter().any(|slot| matches!(slot, Slot::Damaged(_))), "{name} byte {at}");
                 }
                 Err(error) => assert!(

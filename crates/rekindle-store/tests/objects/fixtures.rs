@@ -1,12 +1,12 @@
 //! The store over a directory and over S3.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use rekindle_core::{Clock, Store};
-use rekindle_servers::S3;
+use rekindle_servers::{ForeignS3, S3};
 use rekindle_store::{Bucket, LargeValues, MemoryStore, ObjectsStore, StoreOptions};
 use rekindle_testkit::Fixture;
 use tempfile::TempDir;
@@ -71,6 +71,54 @@ impl Fixture for Cloud {
 
     async fn stored_bytes(&self) -> Option<u64> {
         Some(S3::shared().stored_bytes(&self.0))
+    }
+}
+
+/// Numbers the folders of one process.
+fn new_folder() -> String {
+    static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+    format!("folder-{}", FOLDERS.fetch_add(1, Ordering::SeqCst))
+}
+
+/// A store in a folder of a service that others wrote; of the S3 in this process if that cannot be had here.
+fn open_below(service: Option<&ForeignS3>, folder: &str, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+    let options = StoreOptions::new().with_clock(clock);
+    let url = service.map_or_else(|| S3::shared().url(folder), |service| service.url_below(folder));
+    let bucket = Bucket::open(&url, &options).unwrap();
+    Arc::new(ObjectsStore::with_compaction(bucket, options, COMPACT_EVERY).unwrap())
+}
+
+/// A store in a folder of moto.
+pub struct Moto(String);
+
+impl Default for Moto {
+    fn default() -> Self {
+        Self(new_folder())
+    }
+}
+
+#[async_trait]
+impl Fixture for Moto {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        static MOTO: LazyLock<Option<ForeignS3>> = LazyLock::new(ForeignS3::moto);
+        open_below(MOTO.as_ref(), &self.0, clock)
+    }
+}
+
+/// A store in a folder of SeaweedFS.
+pub struct SeaweedFs(String);
+
+impl Default for SeaweedFs {
+    fn default() -> Self {
+        Self(new_folder())
+    }
+}
+
+#[async_trait]
+impl Fixture for SeaweedFs {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        static SEAWEEDFS: LazyLock<Option<ForeignS3>> = LazyLock::new(ForeignS3::seaweedfs);
+        open_below(SEAWEEDFS.as_ref(), &self.0, clock)
     }
 }
 

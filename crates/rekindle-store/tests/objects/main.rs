@@ -3,15 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod buckets;
+mod cancelled;
 mod clock;
+mod conditions;
 mod conformance;
 mod costs;
 mod crash;
 mod damage;
 mod fixtures;
+mod foreign;
 mod large_values;
-mod moto;
 mod races;
+mod removal;
+mod retries;
 #[path = "../files/script.rs"]
 mod script;
 mod simulated;

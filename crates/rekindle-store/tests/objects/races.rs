@@ -92,8 +92,12 @@ fn no_order_of_requests_loses_or_doubles_anything() {
     let mut overtaken = 0;
     for seed in (1..=60u64).chain([1_505]) {
         let objects = Simulated::default();
-        let open =
-            || ObjectsStore::with_compaction(objects.bucket(), StoreOptions::new().with_clock(clock()), 2).unwrap();
+        // With snapshots made within changes, and behind them.
+        let make = match seed % 2 {
+            0 => ObjectsStore::with_background_compaction,
+            _ => ObjectsStore::with_compaction,
+        };
+        let open = || make(objects.bucket(), StoreOptions::new().with_clock(clock()), 2).unwrap();
         runtime.block_on(async {
             open().create(&NewSession::new(header("raced"))).await.unwrap();
             objects.set_delays(seed);
@@ -112,7 +116,8 @@ fn no_order_of_requests_loses_or_doubles_anything() {
             overtaken += strays.iter().filter(|(kind, name)| *kind == "DELETE" && name.contains("/log/")).count();
         });
     }
-    assert!(overtaken > 200, "{overtaken}");
+    // Changes written into the past, each taken back by its writer.
+    assert!(overtaken > 100, "{overtaken}");
 }
 
 fn clock() -> Arc<StillClock> {

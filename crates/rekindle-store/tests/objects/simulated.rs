@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -38,6 +39,7 @@ struct Inner {
     requests: Vec<(&'static str, String)>,
     /// The state of the numbers that delay requests; zero for none.
     delays: u64,
+    latency: Duration,
 }
 
 impl Simulated {
@@ -54,7 +56,16 @@ impl Simulated {
         self.0.lock().unwrap().delays = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
+    /// Has every request take this long, by the clock of the runtime.
+    pub fn set_latency(&self, latency: Duration) {
+        self.0.lock().unwrap().latency = latency;
+    }
+
     async fn delay(&self) {
+        let latency = self.0.lock().unwrap().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency / 2).await;
+        }
         let turns = {
             let mut inner = self.0.lock().unwrap();
             if inner.delays == 0 {
@@ -196,6 +207,17 @@ impl Objects for Simulated {
         answer
     }
 
+    async fn delete_all(&self, names: &[String]) -> Result<()> {
+        self.delay().await;
+        let answer = self.request("DELETES", &names.join(" "), |objects| {
+            for name in names {
+                objects.remove(name);
+            }
+        });
+        self.delay().await;
+        answer
+    }
+
     async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>> {
         self.delay().await;
         let answer = self.request("LIST", prefix, |objects| {
@@ -206,6 +228,7 @@ impl Objects for Simulated {
                 name: name.clone(),
                 size: object.len() as u64,
                 modified: Timestamp(0),
+                tag: Some(tag(object)),
             };
             all.take(limit).map(listed).collect()
         });

@@ -4,7 +4,7 @@
 mod durable;
 mod memory;
 mod overhead;
-mod subject;
+pub(super) mod subject;
 
 use std::path::Path;
 

@@ -15,21 +15,22 @@ use crate::workload::{Session, StoreKind};
 /// Measures stored bytes.
 pub async fn measure(bench: &Bench) -> Result<()> {
     for kind in [StoreKind::Sqlite, StoreKind::Files] {
-        for steps in [400, LONG] {
-            stored(bench, kind, steps).await?;
+        // In a database of 400 steps every ninth page is the only one of a table or an index, nearly empty.
+        for (steps, bar) in [(400, 1.6), (LONG, 1.4)] {
+            stored(bench, kind, steps, bar).await?;
         }
     }
     Ok(())
 }
 
-async fn stored(bench: &Bench, kind: StoreKind, steps: usize) -> Result<()> {
+async fn stored(bench: &Bench, kind: StoreKind, steps: usize, bar: f64) -> Result<()> {
     let name = format!("stored bytes after {steps} steps, {}", kind.name());
     bench.progress(&name);
     let directory = bench.directory()?;
     let message_bytes = write(kind, directory.path(), steps).await?;
     // The store is closed by now, so nothing waits in a log.
     let stored = stored_bytes(directory.path())?;
-    bench.record(name, (stored as f64, message_bytes as f64), "bytes", Bar::AtMost(1.5))
+    bench.record(name, (stored as f64, message_bytes as f64), "bytes", Bar::AtMost(bar))
 }
 
 async fn write(kind: StoreKind, directory: &Path, steps: usize) -> Result<u64> {

@@ -49,8 +49,8 @@ pub async fn measure(bench: &Bench) -> Result<()> {
 pub async fn serve(directory: &Path, stop: CancellationToken) -> Result<SocketAddr> {
     let engine = Engine::open(&format!("sqlite:{}/rekindle.db", directory.display()))?;
     let server = McpServer::builder(engine).build();
-    let http = Server::bind("127.0.0.1:0".parse()?, Access::local(), Limits::default()).await?;
-    let http = http.mcp(move || server.clone());
+    let http = Server::bind("127.0.0.1:0".parse()?, Access::unauthenticated("bench"), Limits::default()).await?;
+    let http = http.mcp(move |_| server.clone());
     let address = http.address();
     tokio::spawn(http.run_until(stop));
     Ok(address)

@@ -1,9 +1,9 @@
-//! The same against an S3 that others wrote.
+//! The same against services that others wrote.
 
 use bytes::Bytes;
 use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValueKind};
 use rekindle_core::{Namespace, Store as _};
-use rekindle_servers::Moto;
+use rekindle_servers::{ForeignS3, Proxy};
 use rekindle_store::{Bucket, ObjectsStore, StoreOptions};
 
 use crate::buckets::behaves;
@@ -11,12 +11,23 @@ use crate::script::{Script, User};
 
 #[tokio::test]
 async fn moto_agrees() {
-    let Some(moto) = Moto::start() else { return };
-    let bucket = |prefix: &str| {
-        let url = moto.url().replace("bucket?", &format!("bucket/{prefix}?"));
-        Bucket::open(&url, &StoreOptions::new()).unwrap()
-    };
+    if let Some(moto) = ForeignS3::moto() {
+        agrees(&moto).await;
+    }
+}
+
+#[tokio::test]
+async fn seaweedfs_agrees() {
+    if let Some(seaweedfs) = ForeignS3::seaweedfs() {
+        agrees(&seaweedfs).await;
+    }
+}
+
+async fn agrees(service: &ForeignS3) {
+    let bucket = |prefix: &str| Bucket::open(&service.url_below(prefix), &StoreOptions::new()).unwrap();
     behaves(&bucket("plain")).await;
+    let proxied = Proxy::start(service.port()).url("bucket").replace("bucket?", "bucket/proxied?");
+    behaves(&Bucket::open(&proxied, &StoreOptions::new()).unwrap()).await;
     let store = ObjectsStore::over(bucket("values"), StoreOptions::new()).unwrap();
     let (values, key) =
         (store.values().unwrap(), ValueKey::new(Namespace::default(), ValueKind::DATA_KEY, "k").unwrap());

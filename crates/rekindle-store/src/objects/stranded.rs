@@ -1,0 +1,294 @@
+//! Large values that outlived their session, or their record.
+//!
+//! A note among the small values of the store says which sessions have values in which bucket. It is written before the
+//! first value of a session, marked before the session is removed, and taken away when its values are gone. So a
+//! removal that stopped is found by its note, and a store that was opened without the bucket refuses to remove the session.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rekindle_core::orphans::{Finished, NotedValues, Orphan, OrphanKind, Orphans, ValuesNote};
+use rekindle_core::values::{ValueKind, ValueQuery, Values};
+use rekindle_core::{
+    ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo, SessionKey, Store, Timestamp, file_name,
+};
+
+use super::backend::Listed;
+use super::large_values::{LargeValues, NAMES, folder_of};
+use crate::names::from_file_name;
+
+impl<S: Store> LargeValues<S> {
+    /// Notes that a session has values here, once in a process.
+    pub(super) async fn note(&self, session: &SessionKey, incarnation: &str) -> Result<()> {
+        let Some(values) = self.store.values() else { return Ok(()) };
+        let cell = self.noted.get_or_make(&folder_of(session, incarnation), Default::default);
+        let noted = cell.get_or_try_init(|| async {
+            ValuesNote::edit(values, session, |note| {
+                let unknown = note.of(incarnation).is_none();
+                if unknown {
+                    note.sessions.push(self.noted_values(incarnation, false));
+                }
+                unknown
+            })
+            .await
+        });
+        noted.await.map(drop)
+    }
+
+    fn noted_values(&self, incarnation: &str, going: bool) -> NotedValues {
+        NotedValues { incarnation: incarnation.to_owned(), place: self.shown_place(), going }
+    }
+
+    /// Records that a session is about to be removed, if it has values.
+    pub(super) async fn record_going(&self, session: &SessionKey, incarnation: &str) -> Result<()> {
+        let Some(values) = self.store.values() else { return Ok(()) };
+        let noted = ValuesNote::read(values, session).await?.is_some_and(|note| note.of(incarnation).is_some());
+        // One from before there were notes.
+        if !noted && self.bucket.list(&folder_of(session, incarnation), None, 1).await?.is_empty() {
+            return Ok(());
+        }
+        ValuesNote::edit(values, session, |note| {
+            if note.of(incarnation).is_none() {
+                note.sessions.push(self.noted_values(incarnation, false));
+            }
+            let known = note.sessions.iter_mut().filter(|known| known.incarnation == incarnation && !known.going);
+            known.map(|known| known.going = true).count() > 0
+        })
+        .await
+    }
+
+    /// Before a session is created with values: those of an earlier one of the same incarnation go first, and the note
+    /// is that of a session that stays.
+    pub(super) async fn prepare(&self, session: &SessionKey, incarnation: &str) -> Result<()> {
+        let Some(values) = self.store.values() else { return Ok(()) };
+        self.finish_values(session).await?;
+        ValuesNote::edit(values, session, |note| {
+            let before = note.clone();
+            note.sessions.retain(|known| known.incarnation != incarnation);
+            note.sessions.push(self.noted_values(incarnation, false));
+            *note != before
+        })
+        .await
+    }
+
+    /// Deletes the values of sessions of a name whose removal is on record.
+    pub(super) async fn finish_values(&self, session: &SessionKey) -> Result<Finished> {
+        let mut finished = Finished::default();
+        let Some(values) = self.store.values() else { return Ok(finished) };
+        for noted in self.gone(session, values).await? {
+            let cleared = self.delete_folder(&folder_of(session, &noted.incarnation)).await?;
+            if cleared.is_nothing() && noted.place != self.shown_place() {
+                finished.elsewhere.push(noted.place);
+                continue;
+            }
+            finished.add(cleared);
+            ValuesNote::edit(values, session, |note| {
+                let before = note.sessions.len();
+                note.sessions.retain(|known| known.incarnation != noted.incarnation || !known.going);
+                note.sessions.len() < before
+            })
+            .await?;
+        }
+        Ok(finished)
+    }
+
+    /// The sessions of a name that were to be removed and are gone, by its note.
+    async fn gone(&self, session: &SessionKey, values: &dyn Values) -> Result<Vec<NotedValues>> {
+        let Some(note) = ValuesNote::read(values, session).await? else { return Ok(Vec::new()) };
+        let mut going: Vec<NotedValues> = note.sessions.into_iter().filter(|noted| noted.going).collect();
+        if !going.is_empty()
+            && let Some(info) = self.there(session).await?
+        {
+            going.retain(|noted| noted.incarnation != info.header.incarnation);
+        }
+        Ok(going)
+    }
+
+    async fn there(&self, session: &SessionKey) -> Result<Option<SessionInfo>> {
+        match self.store.open(session).await {
+            Ok(info) => Ok(Some(info)),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The values of a namespace, by session and incarnation as their names have them.
+    async fn values_of(&self, namespace: &Namespace) -> Result<BTreeMap<(String, String), Vec<Listed>>> {
+        let below = format!("values/{}", file_name(namespace.as_str()));
+        let (mut found, mut after) = (BTreeMap::<_, Vec<Listed>>::new(), None::<String>);
+        loop {
+            let page = self.bucket.entries(&below, after.as_deref(), NAMES).await?;
+            let full = page.len() >= NAMES;
+            after = page.last().map(|listed| listed.name.clone());
+            for listed in page {
+                let rest = listed.name.strip_prefix(&below).and_then(|rest| rest.strip_prefix('/'));
+                let parts = rest.and_then(|rest| rest.split_once('/')).and_then(|(id, rest)| {
+                    let (incarnation, _) = rest.split_once('/')?;
+                    Some((id.to_owned(), incarnation.to_owned()))
+                });
+                if let Some(parts) = parts {
+                    found.entry(parts).or_default().push(listed);
+                }
+            }
+            if !full {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The values among `listed` that are old and belong to no session, or that no record of it refers to.
+    async fn unneeded(
+        &self,
+        session: &SessionKey,
+        incarnation: &str,
+        listed: Vec<Listed>,
+        older_than: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<Listed>> {
+        let mut old: Vec<Listed> =
+            listed.into_iter().filter(|listed| now.since(listed.modified) >= older_than).collect();
+        if old.is_empty() {
+            return Ok(old);
+        }
+        let info = match self.there(session).await {
+            // What it refers to cannot be told.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(Vec::new()),
+            other => other?,
+        };
+        if let Some(info) = info.filter(|info| format!("i{}", file_name(&info.header.incarnation)) == incarnation) {
+            let mut needed = BTreeSet::new();
+            for branch in &info.branches {
+                for section in [Section::History, Section::Base] {
+                    needed.extend(self.referred(session, &branch.branch, section, Seq::MAX).await?);
+                }
+            }
+            old.retain(|listed| !needed.contains(&listed.name));
+        }
+        Ok(old)
+    }
+
+    /// Removals on record whose values are still there, or in a bucket that is not this one.
+    async fn recorded(&self, namespace: &Namespace) -> Result<Vec<Orphan>> {
+        let Some(values) = self.store.values() else { return Ok(Vec::new()) };
+        let mut query = ValueQuery::new(namespace.clone(), ValueKind::LARGE_VALUES);
+        let mut found = Vec::new();
+        loop {
+            let page = values.list(&query).await?;
+            for (id, _) in &page.values {
+                let session = SessionKey::new(namespace.clone(), SessionId::new(id.as_str())?);
+                for noted in self.gone(&session, values).await? {
+                    let objects = self.objects_of(&folder_of(&session, &noted.incarnation)).await?;
+                    let elsewhere = objects.is_empty() && noted.place != self.shown_place();
+                    let mut orphan = self.orphan(Some(session.clone()), objects, true);
+                    if elsewhere {
+                        orphan.place = noted.place;
+                    }
+                    found.push(orphan);
+                }
+            }
+            match page.values.last().filter(|_| page.more) {
+                Some((last, _)) => query = query.with_after(last.clone()),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    async fn objects_of(&self, folder: &str) -> Result<Vec<Listed>> {
+        let mut all: Vec<Listed> = Vec::new();
+        loop {
+            let after = all.last().map(|listed| listed.name.clone());
+            let page = self.bucket.entries(folder, after.as_deref(), NAMES).await?;
+            let full = page.len() >= NAMES;
+            all.extend(page);
+            if !full {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn orphan(&self, session: Option<SessionKey>, objects: Vec<Listed>, recorded: bool) -> Orphan {
+        let bytes = objects.iter().map(|listed| listed.size).sum();
+        let names = objects.into_iter().map(|listed| listed.name).collect();
+        Orphan { kind: OrphanKind::LargeValues, session, place: self.shown_place(), names, bytes, recorded }
+    }
+
+    /// Clears values that no removal has on record, if they still belong to nothing.
+    async fn clear_orphans(&self, orphan: &Orphan, older_than: Duration) -> Result<Finished> {
+        let Some(session) = &orphan.session else { return Ok(Finished::default()) };
+        let now = self.bucket.now().await?;
+        let mut finished = Finished::default();
+        for ((id, incarnation), listed) in self.values_of(&session.namespace).await? {
+            if id != file_name(session.id.as_str()) {
+                continue;
+            }
+            let mut orphans = self.unneeded(session, &incarnation, listed, older_than, now).await?;
+            orphans.retain(|listed| orphan.names.contains(&listed.name));
+            let names: Vec<String> = orphans.iter().map(|listed| listed.name.clone()).collect();
+            self.delete(&names).await?;
+            let bytes = orphans.iter().map(|listed| listed.size).sum();
+            finished.add(Finished { objects: names.len() as u64, bytes, elsewhere: Vec::new() });
+        }
+        Ok(finished)
+    }
+}
+
+#[async_trait]
+impl<S: Store> Orphans for LargeValues<S> {
+    async fn is_unfinished(&self, session: &SessionKey) -> Result<bool> {
+        if let Some(values) = self.store.values()
+            && !self.gone(session, values).await?.is_empty()
+        {
+            return Ok(true);
+        }
+        match self.store.orphans() {
+            Some(inner) => inner.is_unfinished(session).await,
+            None => Ok(false),
+        }
+    }
+
+    async fn finish(&self, session: &SessionKey) -> Result<Finished> {
+        let mut finished = self.finish_values(session).await.map_err(|error| error.during("remove").on(session))?;
+        if let Some(inner) = self.store.orphans() {
+            finished.add(inner.finish(session).await?);
+        }
+        Ok(finished)
+    }
+
+    async fn find(&self, namespace: &Namespace, older_than: Duration) -> Result<Vec<Orphan>> {
+        let mut found = match self.store.orphans() {
+            Some(inner) => inner.find(namespace, older_than).await?,
+            None => Vec::new(),
+        };
+        let recorded = self.recorded(namespace).await?;
+        let known: BTreeSet<String> = recorded.iter().flat_map(|orphan| orphan.names.iter().cloned()).collect();
+        found.extend(recorded);
+        let now = self.bucket.now().await?;
+        for ((id, incarnation), mut listed) in self.values_of(namespace).await? {
+            listed.retain(|listed| !known.contains(&listed.name));
+            // A name that is too long to be read back belongs to a session that cannot be looked for.
+            let Some(id) = from_file_name(&id).and_then(|id| SessionId::new(id).ok()) else { continue };
+            let session = SessionKey::new(namespace.clone(), id);
+            let orphans = self.unneeded(&session, &incarnation, listed, older_than, now).await?;
+            if !orphans.is_empty() {
+                found.push(self.orphan(Some(session), orphans, false));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn clear(&self, orphan: &Orphan, older_than: Duration) -> Result<Finished> {
+        match (orphan.kind, &orphan.session) {
+            (OrphanKind::LargeValues, Some(session)) if orphan.recorded => self.finish_values(session).await,
+            (OrphanKind::LargeValues, _) => self.clear_orphans(orphan, older_than).await,
+            _ => match self.store.orphans() {
+                Some(inner) => inner.clear(orphan, older_than).await,
+                None => Ok(Finished::default()),
+            },
+        }
+    }
+
+    fn large_values(&self) -> Option<String> {
+        Some(self.shown_place())
+    }
+}
