@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rekindle_core::high_water::HighWater;
+use rekindle_core::orphans::Orphans;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchInfo, Capabilities, Defect, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+    Namespace, NewSession, ReadFrames, Removal, Removed, Result, Retries, SessionInfo, SessionKey, SessionPage,
+    SessionQuery, Store,
 };
 
 /// What goes wrong with a call.
@@ -134,12 +136,24 @@ impl<S: Store> Store for FaultyStore<S> {
         self.store.check().await
     }
 
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        self.store.unlisted(namespace).await
+    }
+
+    fn retries(&self) -> Retries {
+        self.store.retries()
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
     }
 
     fn values(&self) -> Option<&dyn Values> {
         self.store.values()
+    }
+
+    fn orphans(&self) -> Option<&dyn Orphans> {
+        self.store.orphans()
     }
 
     fn high_water(&self) -> Option<&dyn HighWater> {

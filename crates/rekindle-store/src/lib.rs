@@ -45,6 +45,10 @@
 //! | `postgres://user@host/database` | `PostgresStore` | `postgres` |
 //! | `s3://bucket/prefix`, `gs://…`, `az://…`, `objects:./dir` | `ObjectsStore` | `objects` |
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
+
 #[doc(hidden)]
 pub mod anchored;
 mod faulty;
@@ -62,11 +66,16 @@ mod open;
 mod options;
 #[cfg(feature = "postgres")]
 mod postgres;
+pub mod private;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "objects")]
+mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod system;
+#[cfg(any(feature = "files", feature = "redis", feature = "objects"))]
+mod unreadable;
 mod url;
 mod writer;
 

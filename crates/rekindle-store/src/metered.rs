@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rekindle_core::high_water::HighWater;
+use rekindle_core::orphans::Orphans;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Defect, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames,
-    Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
+    Append, Appended, BranchInfo, Capabilities, Defect, Fork, FramePage, Lease, LeaseRequest, Namespace, NewSession,
+    ReadFrames, Removal, Removed, Result, Retries, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
 };
 
 /// One finished call to a store. Without ids: they belong into traces, not into metrics.
@@ -121,12 +122,24 @@ impl<S: Store> Store for MeteredStore<S> {
         self.store.check().await
     }
 
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        self.store.unlisted(namespace).await
+    }
+
+    fn retries(&self) -> Retries {
+        self.store.retries()
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.store.queue()
     }
 
     fn values(&self) -> Option<&dyn Values> {
         self.store.values()
+    }
+
+    fn orphans(&self) -> Option<&dyn Orphans> {
+        self.store.orphans()
     }
 
     fn high_water(&self) -> Option<&dyn HighWater> {

@@ -33,4 +33,14 @@ mod tests {
             assert_eq!(from_file_name(name), None, "{name}");
         }
     }
+
+    #[test]
+    fn fuzzed_names() {
+        rekindle_fuzz::fuzz!("file-name").seeds(["a%2fb", "%2e%2e", "plain"]).text(|text| {
+            // A long text is not in its name as a whole.
+            let expected = (!file_name(text).contains("%~")).then_some(text);
+            assert_eq!(from_file_name(&file_name(text)).as_deref(), expected);
+            from_file_name(text).map(|found| assert_eq!(file_name(&found), text))
+        });
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rekindle_core::Clock;
 
@@ -20,6 +21,7 @@ pub struct StoreOptions {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
+    pub(crate) staleness: Duration,
     pub(crate) settings: BTreeMap<String, String>,
 }
 
@@ -31,6 +33,7 @@ impl fmt::Debug for StoreOptions {
             .field("clock", &self.clock)
             .field("create", &self.create)
             .field("read_only", &self.read_only)
+            .field("staleness", &self.staleness)
             .field("settings", &names)
             .finish()
     }
@@ -45,7 +48,7 @@ impl Default for StoreOptions {
 impl StoreOptions {
     /// The store's own clock; what is missing is created; reading and writing.
     pub fn new() -> Self {
-        Self { clock: None, create: true, read_only: false, settings: BTreeMap::new() }
+        Self { clock: None, create: true, read_only: false, staleness: Duration::ZERO, settings: BTreeMap::new() }
     }
 
     /// The clock that leases expire by: for tests. Without it, a store on a server goes by the
@@ -61,6 +64,15 @@ impl StoreOptions {
     #[must_use]
     pub fn with_setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.insert(name.into(), value.into());
+        self
+    }
+
+    /// How old what is read of a session may be where each look is a request (object storage): a command that
+    /// looks at one session several times asks once. Zero unless this says otherwise. Changes are decided on the
+    /// session as it is in any case, and a process always sees its own.
+    #[must_use]
+    pub fn with_staleness(mut self, staleness: Duration) -> Self {
+        self.staleness = staleness;
         self
     }
 

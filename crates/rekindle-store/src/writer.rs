@@ -6,11 +6,15 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rekindle_core::codec::Frame;
 use rekindle_core::record::Durability;
 use rekindle_core::{Append, Condition, Error, ErrorKind, Head, Journal, Record, Result, Retry, Seq, Target};
 use tokio::sync::{Notify, watch};
+
+/// The time after which a write that failed is not tried again here.
+const AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 /// How a writer behaves.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +69,7 @@ struct Shared {
     /// There is something to write, or the writer closes.
     work: Notify,
     durable: watch::Sender<Progress>,
+    recent: Arc<Mutex<Recent>>,
     /// The error that stopped the writer.
     failure: Mutex<Option<Error>>,
     attempts: u32,
@@ -97,6 +102,7 @@ impl BranchWriter {
             queue: Mutex::new(queue),
             work: Notify::new(),
             durable,
+            recent: Arc::default(),
             failure: Mutex::new(None),
             attempts: options.attempts,
         });
@@ -162,7 +168,7 @@ impl BranchWriter {
 
     /// The durable watermark as something that can be waited for.
     pub fn watermark(&self) -> Watermark {
-        Watermark(self.shared.durable.subscribe())
+        Watermark { progress: self.shared.durable.subscribe(), recent: Arc::clone(&self.shared.recent) }
     }
 
     /// The end of what was committed, on disk or not.
@@ -294,23 +300,70 @@ impl BranchWriter {
 
 /// The durable watermark of a writer, as something that can be waited for.
 #[derive(Clone, Debug)]
-pub struct Watermark(watch::Receiver<Progress>);
+pub struct Watermark {
+    progress: watch::Receiver<Progress>,
+    recent: Arc<Mutex<Recent>>,
+}
 
 impl Watermark {
     /// How far the disk has come.
     pub fn head(&self) -> Head {
-        self.0.borrow().head
+        self.progress.borrow().head
     }
 
     /// Waits until the disk has come further; nothing if the writer is gone.
     pub async fn moved(&mut self) -> Option<Head> {
-        self.0.changed().await.ok()?;
-        Some(self.0.borrow_and_update().head)
+        self.progress.changed().await.ok()?;
+        Some(self.progress.borrow_and_update().head)
+    }
+
+    /// Returns true if the writer has ended.
+    pub fn is_closed(&self) -> bool {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).closed
+    }
+
+    /// The frames on disk from record `from` on, as they were written, so that nobody has to read them back;
+    /// nothing if they are not all at hand.
+    pub fn frames(&self, from: Seq) -> Option<Vec<Frame>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).from(from)
+    }
+}
+
+/// The number and bytes of frames that a writer keeps at hand.
+const RECENT_FRAMES: usize = 64;
+const RECENT_BYTES: usize = 64 << 10;
+
+/// The last frames that were written, without gaps.
+#[derive(Debug, Default)]
+struct Recent {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+    /// The writer has ended.
+    closed: bool,
+}
+
+impl Recent {
+    fn push(&mut self, frame: Frame) {
+        if self.frames.back().is_some_and(|last| last.last.next() != frame.first) {
+            *self = Self::default();
+        }
+        self.bytes += frame.stored_len();
+        self.frames.push_back(frame);
+        while self.bytes > RECENT_BYTES || self.frames.len() > RECENT_FRAMES {
+            let Some(oldest) = self.frames.pop_front() else { return };
+            self.bytes -= oldest.stored_len();
+        }
+    }
+
+    fn from(&self, from: Seq) -> Option<Vec<Frame>> {
+        self.frames.front().filter(|oldest| oldest.first <= from)?;
+        Some(self.frames.iter().filter(|frame| frame.last >= from).cloned().collect())
     }
 }
 
 impl Drop for BranchWriter {
     fn drop(&mut self) {
+        self.shared.recent.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         if let Some(task) = &self.task {
             task.abort();
         }
@@ -350,11 +403,19 @@ impl Shared {
     /// The first so many batches are on disk, up to `head`.
     fn written(&self, batches: usize, head: Head) {
         let mut queue = self.queue();
-        let written = queue.waiting.drain(..batches).flat_map(|append| append.frames);
-        let bytes: usize = written.map(|frame| frame.stored_len()).sum();
-        queue.bytes -= bytes;
+        self.take_written(&mut queue, batches);
         drop(queue);
         self.durable.send_modify(|progress| progress.head = head);
+    }
+
+    /// Takes the first batches, which are on disk, out of the queue, and keeps their frames at hand.
+    fn take_written(&self, queue: &mut Queue, batches: usize) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let Queue { waiting, bytes, .. } = queue;
+        for frame in waiting.drain(..batches).flat_map(|append| append.frames) {
+            *bytes -= frame.stored_len();
+            recent.push(frame);
+        }
     }
 
     /// Takes the only batch of the queue back: it was refused, and the branch ends at `head`.
@@ -387,11 +448,12 @@ impl Shared {
     }
 
     async fn append_with_retries(&self, append: &Append) -> Result<()> {
-        let mut attempt = 1;
+        let (began, mut attempt) = (Instant::now(), 1);
         loop {
             match self.journal.store().append(append).await {
                 Ok(_) => return Ok(()),
-                Err(error) if attempt < self.attempts && may_pass(&error) => {
+                // A store that was asked for long has repeated its requests itself.
+                Err(error) if attempt < self.attempts && may_pass(&error) && began.elapsed() < AGAIN_WITHIN => {
                     tokio::time::sleep(Duration::from_millis(5 << attempt.min(8))).await;
                     attempt += 1;
                 }
@@ -412,9 +474,7 @@ impl Shared {
                 return Err(Error::new(kind, "somebody else wrote to the branch").on(&queue.target.session));
             }
         };
-        let frames = queue.waiting.drain(..written).flat_map(|append| append.frames);
-        let bytes: usize = frames.map(|frame| frame.stored_len()).sum();
-        queue.bytes -= bytes;
+        self.take_written(&mut queue, written);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.durable.send_modify(|progress| *progress = Progress { head, failed: false });
         Ok(())

@@ -1,7 +1,6 @@
 //! The thread that writes marks to one place, after the commits they are about and without making
 //! them wait.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,12 +13,12 @@ use tokio::sync::oneshot;
 
 use super::place::{MarksIn, Stored, Trouble, look, note, replace};
 
-/// Number of sessions may wait for their marks. More are left behind, which is harmless.
+/// The most sessions that may wait for their marks. More are left behind, which is harmless.
 const MOST_PENDING: usize = 50_000;
-/// Number of marks are remembered as they were written.
+/// The most marks that are remembered as they were written.
 const MOST_KNOWN: usize = 2_000;
-/// The thread rests this many times as long as it worked, so that it takes a tenth of one core at most.
-const REST: u32 = 9;
+/// The thread rests this many times as long as it worked, so that it takes a twentieth of one core at most.
+const REST: u32 = 19;
 /// The shortest rest: commits that follow each other faster share a mark. The first one after a rest is
 /// marked at once.
 const SHORTEST_REST: Duration = Duration::from_millis(2);
@@ -38,13 +37,18 @@ struct Pending {
 }
 
 impl Pending {
-    fn add(&mut self, later: Self) {
-        for (branch, head) in later.heads {
-            let known = self.heads.entry(branch).or_insert(head);
-            if head.seq > known.seq {
-                *known = head;
+    fn raise(&mut self, branch: &BranchId, head: Head) {
+        match self.heads.get_mut(branch) {
+            Some(known) if head.seq > known.seq => *known = head,
+            Some(_) => {}
+            None => {
+                self.heads.insert(branch.clone(), head);
             }
         }
+    }
+
+    fn add(&mut self, later: &Self) {
+        later.heads.iter().for_each(|(branch, head)| self.raise(branch, *head));
         self.created |= later.created;
     }
 }
@@ -54,6 +58,8 @@ struct Queue {
     pending: HashMap<SessionKey, Pending>,
     flushes: Vec<oneshot::Sender<()>>,
     closing: bool,
+    /// The thread waits for work and has to be woken. While it rests or writes it finds what was added by itself.
+    idle: bool,
     /// Where calls of stores have to be made that are bound to a runtime.
     runtime: Option<Handle>,
 }
@@ -86,24 +92,34 @@ impl Keeper {
         Self { shared: Arc::default(), thread: Mutex::default(), task: Mutex::new(Some(task)), bound }
     }
 
-    /// Asks for heads to be marked; the session was committed to just now.
-    pub fn hand_over(&self, session: &SessionKey, heads: impl IntoIterator<Item = (BranchId, Head)>, created: bool) {
-        let pending = Pending { heads: heads.into_iter().collect(), created };
+    /// Asks for the head of a branch to be marked: it was committed just now.
+    pub fn raise(&self, session: &SessionKey, branch: &BranchId, head: Head) {
+        self.hand_over(session, |pending| pending.raise(branch, head));
+    }
+
+    /// Asks for the heads of a session to be marked that was created just now.
+    pub fn create(&self, session: &SessionKey, heads: BTreeMap<BranchId, Head>) {
+        let created = Pending { heads, created: true };
+        self.hand_over(session, |pending| pending.add(&created));
+    }
+
+    fn hand_over(&self, session: &SessionKey, add: impl FnOnce(&mut Pending)) {
         let mut queue = self.shared.lock();
         if self.bound {
             queue.runtime = Handle::try_current().ok().or(queue.runtime.take());
         }
         let full = queue.pending.len() >= MOST_PENDING;
-        match queue.pending.entry(session.clone()) {
-            Entry::Occupied(mut known) => known.get_mut().add(pending),
-            Entry::Vacant(_) if full => return,
-            Entry::Vacant(place) => {
-                place.insert(pending);
-            }
+        match queue.pending.get_mut(session) {
+            Some(pending) => add(pending),
+            None if full => return,
+            None => add(queue.pending.entry(session.clone()).or_default()),
         }
+        let wake = std::mem::take(&mut queue.idle);
         drop(queue);
         self.start();
-        self.shared.woken.notify_one();
+        if wake {
+            self.shared.woken.notify_one();
+        }
     }
 
     /// Waits until everything handed over was tried once.
@@ -163,8 +179,10 @@ impl Task {
             let (work, flushes, closing, callers) = {
                 let mut queue = shared.lock();
                 while queue.pending.is_empty() && queue.flushes.is_empty() && !queue.closing {
+                    queue.idle = true;
                     queue = shared.woken.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 }
+                queue.idle = false;
                 let taken = std::mem::take(&mut queue.pending);
                 (taken, std::mem::take(&mut queue.flushes), queue.closing, queue.runtime.clone())
             };
@@ -257,7 +275,7 @@ fn put_back(shared: &Shared, failed: Vec<(SessionKey, Pending)>) {
     let mut queue = shared.lock();
     for (session, pending) in failed {
         // Nothing depends on the order: heads only go up.
-        queue.pending.entry(session).or_default().add(pending);
+        queue.pending.entry(session).or_default().add(&pending);
     }
 }
 

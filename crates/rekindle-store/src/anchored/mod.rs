@@ -16,12 +16,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle_core::high_water::{self as marks, HighWater, Mark, rolled_back};
+use rekindle_core::orphans::Orphans;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, ErrorKind, Fork, FramePage, Head,
-    Lease, LeaseAction, LeaseRequest, NewSession, ReadFrames, Removal, Removed, Result, Retry, SessionInfo, SessionKey,
-    SessionPage, SessionQuery, Slot, Store,
+    Lease, LeaseAction, LeaseRequest, Namespace, NewSession, ReadFrames, Removal, Removed, Result, Retries, Retry,
+    SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
 };
 
 pub use self::place::MarksIn;
@@ -82,7 +83,7 @@ impl Anchored {
     fn hand_over(&self, session: &SessionKey, branch: &BranchId, head: Head) {
         self.0.seen.raise(session, branch, head);
         for keeper in &self.0.keepers {
-            keeper.hand_over(session, [(branch.clone(), head)], false);
+            keeper.raise(session, branch, head);
         }
     }
 
@@ -285,7 +286,7 @@ impl Store for Anchored {
             Ok(info) => {
                 self.0.seen.set(info);
                 for keeper in &self.0.keepers {
-                    keeper.hand_over(session, info.heads(), true);
+                    keeper.create(session, info.heads());
                 }
             }
             Err(error) if error.retry() == Retry::Never => {
@@ -356,12 +357,24 @@ impl Store for Anchored {
         self.0.store.check().await
     }
 
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        self.0.store.unlisted(namespace).await
+    }
+
+    fn retries(&self) -> Retries {
+        self.0.store.retries()
+    }
+
     fn queue(&self) -> Option<&dyn Queue> {
         self.0.store.queue()
     }
 
     fn values(&self) -> Option<&dyn Values> {
         self.0.store.values()
+    }
+
+    fn orphans(&self) -> Option<&dyn Orphans> {
+        self.0.store.orphans()
     }
 
     fn high_water(&self) -> Option<&dyn HighWater> {

@@ -45,6 +45,10 @@ impl Values for OpenedValues {
         values(&self.store().await?)?.get(key).await
     }
 
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        values(&self.store().await?)?.get_many(keys).await
+    }
+
     async fn change(&self, change: &Change) -> Result<Changed> {
         values(&self.store().await?)?.change(change).await
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rekindle_core::{BranchId, Hash, Head, SessionInfo, SessionKey};
 
-/// Number of sessions are remembered.
+/// The most sessions that are remembered.
 const MOST: usize = 4_000;
 
 /// A session as this process saw it last: compared, and nothing was missing.

@@ -77,9 +77,9 @@ impl Marking {
         let mut places = Vec::new();
         if let Some((scheme, path)) = &self.beside {
             // The data is there by now, so links to it can be followed.
-            let path = beside::beside(path);
-            let name = path.display().to_string();
-            places.extend(place(*scheme, path, self.read_only).map(|values| MarksIn::beside(name, values)));
+            let beside = beside::beside(path);
+            let name = beside.display().to_string();
+            places.extend(place(*scheme, path, beside, self.read_only).map(|values| MarksIn::beside(name, values)));
         }
         if let Some((url, options)) = self.anchor {
             let name = shown_url(&url);
@@ -94,15 +94,15 @@ impl Marking {
     }
 }
 
-fn place(scheme: Scheme, path: PathBuf, read_only: bool) -> Option<Arc<dyn Values>> {
+fn place(scheme: Scheme, data: &Path, path: PathBuf, read_only: bool) -> Option<Arc<dyn Values>> {
     match scheme {
         #[cfg(feature = "sqlite")]
-        Scheme::Sqlite => Some(Arc::new(beside::MarkDatabase::new(path, read_only))),
+        Scheme::Sqlite => Some(Arc::new(beside::MarkDatabase::new(path, read_only).about(data.to_owned()))),
         #[cfg(feature = "files")]
-        Scheme::Files => Some(Arc::new(beside::MarkFolder::new(path, read_only))),
+        Scheme::Files => Some(Arc::new(beside::MarkFolder::new(path, read_only).about(data))),
         #[allow(unreachable_patterns, reason = "not every build has both")]
         _ => {
-            let _ = (path, read_only);
+            let _ = (data, path, read_only);
             None
         }
     }

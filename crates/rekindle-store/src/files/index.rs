@@ -9,8 +9,8 @@ use std::sync::PoisonError;
 
 use rekindle_core::codec::{object_from_line, object_to_line};
 use rekindle_core::{
-    BranchId, DamageKind, Error, ErrorKind, Moment, NewSession, Result, Seq, SessionHeader, SessionId, SessionInfo,
-    SessionKey, SessionPage, SessionQuery, Timestamp, file_name,
+    Error, ErrorKind, Moment, Result, SessionId, SessionInfo, SessionKey, SessionPage, SessionQuery, Timestamp,
+    file_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,6 @@ use super::Core;
 use super::branch::Tail;
 use super::layout::{decoded, refused};
 use super::manifest::{self, ORIGINAL};
-use super::scan::Finding;
 use super::session::{Session, missing};
 
 /// How many sessions must be read anew before the file is written again.
@@ -191,21 +190,12 @@ impl Core {
 /// Returns whether an error concerns one session, while others can be read.
 fn is_about_session(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. }) || source.is_some_and(refused)
+    crate::unreadable::is_about_session(error) || source.is_some_and(refused)
 }
 
 /// A session of which nothing is known but its name.
 fn unreadable(key: SessionKey, name: &str, error: &Error, now: Moment) -> Known {
-    let kind = match error.kind() {
-        ErrorKind::VersionTooNew { .. } => DamageKind::Version,
-        _ => DamageKind::Index,
-    };
-    let new = NewSession { created_at: Some(Timestamp::default()), ..NewSession::new(SessionHeader::new(key)) };
-    let mut info = new.session_info(now.wall);
-    // When it last changed is not known either: to a policy about old sessions it is not one.
-    info.branches.iter_mut().for_each(|branch| branch.updated_at = now.wall);
-    let finding = Finding::new(kind, Seq(1), Seq::MAX, error.message().to_owned());
-    info.damage.push(finding.on(&BranchId::main()));
+    let info = crate::unreadable::unreadable(key, Timestamp::default(), error, now.wall);
     let (directory, revision) = (name.to_owned(), String::new());
     Known { directory, revision, files: Vec::new(), info, settled: false, stable: false }
 }

@@ -10,11 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::disk::{Disk, DiskFile, OpenMode};
 
+/// The file that makes a directory a store. New parts of the store get its mode.
+pub(crate) const MARKER: &str = "rekindle.json";
+
 /// The layout this build writes, and the newest it reads.
 const LAYOUT: u32 = 1;
 
 /// The most a file other than a segment may hold.
-const LARGEST_OBJECT: usize = 128 << 20;
+pub(super) const LARGEST_OBJECT: usize = 128 << 20;
 
 /// The directory of a store and what is needed to work in it.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl Layout {
 
     /// Makes the directory a store, or checks that it is one.
     pub(super) fn prepare(&self, create: bool) -> Result<()> {
-        let path = self.root.join("rekindle.json");
+        let path = self.root.join(MARKER);
         match self.read_small(&path)? {
             Some(bytes) => check_layout(&bytes, &path)?,
             None if create && self.writable => {
@@ -154,30 +157,31 @@ impl Layout {
     /// Replaces a file: after a crash either the old content is there or the new one, and
     /// after a return the new one.
     pub(super) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        self.put(path, bytes, true)?;
-        match path.parent() {
-            Some(parent) => self.sync_dir(parent),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes a file beside another and gives it its name. Unless the content is `synced`, a crash of the
-    /// machine may leave the old file, the new one, or one with other content.
-    pub(super) fn put(&self, path: &Path, bytes: &[u8], synced: bool) -> Result<()> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".tmp");
         let temporary = PathBuf::from(temporary);
         let written = self.create(&temporary).and_then(|file| {
             file.truncate(0)
                 .and_then(|()| file.write_at(0, bytes))
-                .and_then(|()| if synced { file.sync_data() } else { Ok(()) })
+                .and_then(|()| file.sync_data())
                 .map_err(writing(path))
         });
         let renamed = written.and_then(|()| self.disk.rename(&temporary, path).map_err(writing(path)));
         if renamed.is_err() {
             let _ = self.disk.remove_file(&temporary);
         }
-        renamed
+        renamed?;
+        match path.parent() {
+            Some(parent) => self.sync_dir(parent),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file over what it held, without waiting for the disk: after a crash it may hold anything. A file
+    /// that is renamed or emptied first would be written to the disk at once by some file systems.
+    pub(super) fn overwrite(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        let file = self.create(path)?;
+        file.write_at(0, bytes).and_then(|()| file.truncate(bytes.len() as u64)).map_err(writing(path))
     }
 
     /// Moves what is at `path` into the trash, durably, then frees its space as far as it can.

@@ -1,9 +1,11 @@
 //! `session.json` and its copy: the header and the branches of a session as one checked line, in two files.
 //!
-//! The copy is written after the original is durable, and not synced, so it is never ahead of the original. It is
-//! read only if the original cannot be. It may then be older, by a crash or a full disk: what was appended since
-//! stands in the segments, and a branch begun since shows by its directory.
+//! The copy is the revision, a newline, and the same line compressed. It is written over its predecessor after the
+//! original is durable, and not synced, so it is never ahead of the original. It is read only if the original cannot
+//! be. It may then be older, by a crash or a full disk: what was appended since stands in the segments, and a branch
+//! begun since shows by its directory. A crash may tear it, which costs nothing while the original is whole.
 
+use std::io::Read as _;
 use std::path::Path;
 
 use rekindle_core::codec::{object_from_line, object_to_line};
@@ -12,17 +14,19 @@ use serde::{Deserialize, Serialize};
 
 use super::branch::StoredBranch;
 use super::disk::OpenMode;
-use super::layout::{Layout, branch_directory, segment_first};
+use super::layout::{LARGEST_OBJECT, Layout, branch_directory, segment_first};
 
 /// The version of `session.json` this build writes, and the newest it reads.
 pub(super) const VERSION: u32 = 1;
 
 /// The original and its copy, in the directory of the session.
 pub(super) const ORIGINAL: &str = "session.json";
-pub(super) const COPY: &str = "session-copy.json";
+pub(super) const COPY: &str = "session.copy";
 
-/// The revision stands this near to the start of the file.
+/// The length of a revision, and how near to the start of the file it ends.
+const REVISION: usize = 32;
 const REVISION_WITHIN: usize = 100;
+const COMPRESSION: i32 = 1;
 
 /// What `session.json` holds.
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,13 +80,16 @@ impl Manifest {
 
     /// Reads the manifest of a session; nothing if there is no session.
     pub(super) fn read(layout: &Layout, directory: &Path, key: &SessionKey) -> Result<Option<Found>> {
-        let why = match read_one(layout, &directory.join(ORIGINAL), key) {
+        let original = layout.read_small(&directory.join(ORIGINAL))?;
+        let why = match decoded(original.as_deref(), key) {
             Ok(manifest) => return Ok(Some(Found { manifest, damage: None })),
             Err(Unusable::Failed(error)) => return Err(error),
             Err(Unusable::Missing) => None,
             Err(Unusable::Damaged(why)) => Some(why),
         };
-        let copy = match read_one(layout, &directory.join(COPY), key) {
+        let copy = layout.read_small(&directory.join(COPY))?;
+        let copy = match copy.as_deref().map(expanded).map_or(Err(Unusable::Missing), |line| decoded(Some(&line?), key))
+        {
             Ok(manifest) => {
                 let why = why.unwrap_or_else(|| "is missing".into());
                 let copy = match has_revision(layout, &directory.join(ORIGINAL), &manifest.revision) {
@@ -113,11 +120,12 @@ impl Manifest {
             object_to_line(self).map_err(|error| Error::invalid("the session cannot be described").because(error))?;
         layout.replace(&directory.join(ORIGINAL), &line)?;
         let copy = directory.join(COPY);
+        let compressed = compressed(&self.revision, &line);
         if both {
-            return layout.replace(&copy, &line);
+            return layout.replace(&copy, &compressed);
         }
         // Without it one damaged file may cost the session, but nothing that was acknowledged.
-        let _ = layout.put(&copy, &line, false);
+        let _ = layout.overwrite(&copy, &compressed);
         Ok(())
     }
 }
@@ -129,7 +137,7 @@ pub(super) fn renew_copy(layout: &Layout, directory: &Path, revision: &str) {
         return;
     }
     if let Ok(Some(line)) = layout.read_small(&directory.join(ORIGINAL)) {
-        let _ = layout.put(&copy, &line, false);
+        let _ = layout.overwrite(&copy, &compressed(revision, &line));
     }
 }
 
@@ -137,15 +145,15 @@ pub(super) fn renew_copy(layout: &Layout, directory: &Path, revision: &str) {
 pub(super) fn has_revision(layout: &Layout, path: &Path, revision: &str) -> bool {
     let Ok(file) = layout.disk.open(path, OpenMode::Read) else { return false };
     let Ok(start) = file.read_start(REVISION_WITHIN) else { return false };
-    revision.len() == 32 && start.windows(revision.len()).any(|window| window == revision.as_bytes())
+    revision.len() == REVISION && start.windows(revision.len()).any(|window| window == revision.as_bytes())
 }
 
 /// The key that a manifest in `directory` names, whichever of the two can be read.
 pub(super) fn key_in(layout: &Layout, directory: &Path) -> Option<SessionKey> {
-    [ORIGINAL, COPY].into_iter().find_map(|name| {
-        let bytes = layout.read_small(&directory.join(name)).ok()??;
-        object_from_line::<Manifest>(&bytes).ok().map(|manifest| manifest.header.key)
-    })
+    let read = |name: &str| layout.read_small(&directory.join(name)).ok().flatten();
+    let key = |line: &[u8]| object_from_line::<Manifest>(line).ok().map(|manifest| manifest.header.key);
+    let original = read(ORIGINAL).and_then(|line| key(&line));
+    original.or_else(|| key(&expanded(&read(COPY)?).ok()?))
 }
 
 /// Returns whether `directory` is that of a session: it has a manifest, if only a damaged one, or records.
@@ -183,13 +191,36 @@ pub(super) fn unknown(layout: &Layout, directory: &Path, branches: &[StoredBranc
     Ok(found)
 }
 
-fn read_one(layout: &Layout, path: &Path, key: &SessionKey) -> Result<Manifest, Unusable> {
-    let bytes = layout.read_small(path).map_err(Unusable::Failed)?.ok_or(Unusable::Missing)?;
-    if let Some(error) = newer(&bytes) {
+/// The copy of a line.
+fn compressed(revision: &str, line: &[u8]) -> Vec<u8> {
+    let mut copy = format!("{revision}\n").into_bytes();
+    // Without memory to compress it there is no copy.
+    copy.extend(zstd::bulk::compress(line, COMPRESSION).unwrap_or_default());
+    copy
+}
+
+/// The line that was copied.
+fn expanded(copy: &[u8]) -> Result<Vec<u8>, Unusable> {
+    let damaged = || Unusable::Damaged("is damaged".into());
+    let (revision, compressed) = copy.split_at_checked(REVISION + 1).ok_or_else(damaged)?;
+    let mut line = Vec::new();
+    let expander = zstd::stream::read::Decoder::with_buffer(compressed).map_err(|_| damaged())?.single_frame();
+    expander.take(LARGEST_OBJECT as u64 + 1).read_to_end(&mut line).map_err(|_| damaged())?;
+    let is_its =
+        line.get(..REVISION_WITHIN).is_some_and(|start| start.windows(REVISION).any(|id| id == &revision[..REVISION]));
+    if !is_its || line.len() > LARGEST_OBJECT {
+        return Err(damaged());
+    }
+    Ok(line)
+}
+
+fn decoded(line: Option<&[u8]>, key: &SessionKey) -> Result<Manifest, Unusable> {
+    let line = line.ok_or(Unusable::Missing)?;
+    if let Some(error) = newer(line) {
         return Err(Unusable::Failed(error.on(key)));
     }
     let manifest: Manifest =
-        object_from_line(&bytes).map_err(|error| Unusable::Damaged(format!("is damaged: {error}")))?;
+        object_from_line(line).map_err(|error| Unusable::Damaged(format!("is damaged: {error}")))?;
     match manifest.header.key == *key {
         true => Ok(manifest),
         false => Err(Unusable::Damaged(format!("is that of session {}", manifest.header.key))),

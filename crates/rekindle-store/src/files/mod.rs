@@ -4,7 +4,7 @@
 //! rekindle.json                          the layout's version
 //! sessions/<namespace>/<session>/
 //!     session.json                       header, branches, leases: one checked line
-//!     session-copy.json                  the same, for when that is damaged
+//!     session.copy                       the same, compressed, for when that is damaged
 //!     lock                               held around each call, across processes
 //!     branches/<branch>/
 //!         00000000000000000001.jsonl     a segment: one frame per line
@@ -52,6 +52,7 @@ use rekindle_core::{
 use self::disk::Disk;
 use self::index::Index;
 use self::layout::Layout;
+pub(crate) use self::layout::MARKER;
 use self::real::RealDisk;
 use self::session::Session;
 use self::values::Folders;
@@ -113,7 +114,8 @@ struct Sessions {
 impl FileStore {
     /// Opens the store in `directory`, which is made if it is not there and may be.
     pub fn open(directory: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Self::open_on(Arc::new(RealDisk), directory, options, SEGMENT_BYTES)
+        let disk = RealDisk::below(directory.as_ref());
+        Self::open_on(Arc::new(disk), directory, options, SEGMENT_BYTES)
     }
 
     /// Opens a store on another disk, or with segments of another size: for tests.

@@ -1,19 +1,40 @@
 //! The disk of this machine.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::disk::{Disk, DiskFile, OpenMode};
+use super::layout::MARKER;
+use crate::private::Modes;
 
-/// The file system of the operating system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealDisk;
+/// The file system of the operating system. What it creates may be read by those who may read the file that
+/// makes a directory a store; only by its owner in a new store.
+#[derive(Clone, Debug)]
+pub struct RealDisk {
+    marker: PathBuf,
+}
+
+impl RealDisk {
+    /// The disk below the root of a store.
+    pub fn below(root: &Path) -> Self {
+        Self { marker: root.join(MARKER) }
+    }
+
+    fn modes(&self) -> Modes {
+        Modes::like(&self.marker)
+    }
+}
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn DiskFile>> {
-        let create = mode == OpenMode::Create;
-        let file = OpenOptions::new().read(true).write(create).create(create).truncate(false).open(path)?;
+        let file = match mode {
+            OpenMode::Read => File::open(path)?,
+            OpenMode::Create => match File::options().read(true).write(true).open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.modes().open_or_create(path)?,
+                other => other?,
+            },
+        };
         let identity = identity(&file.metadata()?);
         Ok(Box::new(RealFile { file, identity }))
     }
@@ -31,7 +52,7 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
+        self.modes().create_dir(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

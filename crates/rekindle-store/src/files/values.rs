@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rekindle_core::codec::{object_from_line, object_to_line};
 use rekindle_core::values::{
-    Change, Changed, Decision, MAX_VALUE_BYTES, MAX_VALUE_KEY_BYTES, ValueKey, ValueKind, ValuePage, ValueQuery, Values,
+    Change, Changed, Decision, MAX_VALUE_BYTES, MAX_VALUE_KEY_BYTES, ValueKey, ValueKind, ValuePage, ValueQuery,
+    Values, check_keys,
 };
 use rekindle_core::{Error, Namespace, Result, file_name};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ use crate::names::from_file_name;
 
 /// No file of a value is longer: every byte as two digits, or escaped, and the names around it.
 const LARGEST_FILE: usize = 6 * (MAX_VALUE_BYTES + MAX_VALUE_KEY_BYTES) + 4_096;
+/// Number of threads that read values at once.
+const READERS: usize = 4;
 const SUFFIX: &str = ".json";
 
 /// Folders whose entries this process has made durable.
@@ -185,6 +188,22 @@ impl Values for FileStore {
         let (core, wanted) = (self.core.clone(), key.clone());
         let found = self.workers.run(key, move || core.find_value(&wanted)).await;
         found.map_err(|error| error.during("get value"))
+    }
+
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        let share = keys.len().div_ceil(READERS).max(1);
+        let mut shares = keys.chunks(share);
+        let mut read = || {
+            let (core, keys) = (self.core.clone(), shares.next().unwrap_or_default().to_vec());
+            let first = keys.first().cloned();
+            let find = move || keys.iter().map(|key| core.find_value(key)).collect::<Result<Vec<_>>>();
+            self.workers.run(first, find)
+        };
+        let found = tokio::try_join!(read(), read(), read(), read());
+        let (mut all, second, third, fourth) = found.map_err(|error| error.during("get values"))?;
+        all.extend([second, third, fourth].into_iter().flatten());
+        Ok(all)
     }
 
     async fn change(&self, change: &Change) -> Result<Changed> {

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rekindle_core::values::{Change, Changed, Decision, ValueKey, ValueKind, ValuePage, ValueQuery, Values};
+use rekindle_core::values::{
+    Change, Changed, Decision, ValueKey, ValueKind, ValuePage, ValueQuery, Values, check_keys,
+};
 use rekindle_core::{Namespace, Result};
 
 use super::MemoryStore;
@@ -23,11 +25,20 @@ impl All {
     }
 }
 
+fn find(all: &Kinds, key: &ValueKey) -> Option<Bytes> {
+    all.get(&(key.namespace().clone(), key.kind())).and_then(|values| values.get(key.key())).cloned()
+}
+
 #[async_trait]
 impl Values for MemoryStore {
     async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>> {
+        Ok(find(&self.values.lock(), key))
+    }
+
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
         let all = self.values.lock();
-        Ok(all.get(&(key.namespace().clone(), key.kind())).and_then(|values| values.get(key.key())).cloned())
+        Ok(keys.iter().map(|key| find(&all, key)).collect())
     }
 
     async fn change(&self, change: &Change) -> Result<Changed> {

@@ -169,7 +169,11 @@ fn granted(request: &LeaseRequest, row: &Row) -> Outcome<Lease> {
     let (owner, epoch, expires_at) = (parsed(row, 0)?, Epoch(unsigned(row, 1)?), time(row, 2)?);
     let info = LeaseInfo { owner, epoch, expires_at, boot: None };
     let head = Head { seq: Seq(unsigned(row, 3)?), hash: hash(row, 4)? };
-    Ok(Lease { session: request.session.clone(), branch: request.branch.clone(), info, head })
+    let observed_at = match &request.action {
+        LeaseAction::Acquire { ttl, .. } | LeaseAction::Renew { ttl, .. } => expires_at.minus(*ttl),
+        LeaseAction::Release { .. } => expires_at,
+    };
+    Ok(Lease { session: request.session.clone(), branch: request.branch.clone(), info, head, observed_at })
 }
 
 fn micros(duration: Duration) -> i64 {

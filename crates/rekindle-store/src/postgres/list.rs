@@ -1,6 +1,6 @@
 //! Listing sessions: one statement, every filter is part of it, every value is bound.
 
-use rekindle_core::{Cursor, SessionInfo, SessionPage, SessionQuery, Timestamp};
+use rekindle_core::{Cursor, Defect, SessionInfo, SessionPage, SessionQuery, Timestamp};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Scope;
@@ -29,6 +29,24 @@ pub(super) async fn list(scope: &Scope<'_>, query: &SessionQuery) -> Outcome<Ses
     sessions.truncate(query.limit);
     let next = sessions.last().filter(|_| more).map(Cursor::behind);
     Ok(SessionPage { sessions, next, total })
+}
+
+/// Sessions of which all is there but their row.
+pub(super) async fn headless(scope: &Scope<'_>) -> Outcome<Vec<Defect>> {
+    let schema = scope.schema;
+    let sql = format!(
+        "SELECT count(DISTINCT b.session) FROM {schema}.branches b
+         WHERE NOT EXISTS (SELECT FROM {schema}.sessions s WHERE s.id = b.session)"
+    );
+    let rows = scope.connection.query(&sql, &[]).await?;
+    let number: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+    let detail = match number {
+        0 => return Ok(Vec::new()),
+        1 => "the records of a session are there, its row is gone".to_owned(),
+        number => format!("the records of {number} sessions are there, their rows are gone"),
+    };
+    let hint = "restore the table from a backup; what is left is in the tables branches and frames";
+    Ok(vec![Defect { session: None, place: "table sessions".into(), detail, hint: hint.into() }])
 }
 
 /// Conditions and the values bound in them.

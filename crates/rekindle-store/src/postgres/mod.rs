@@ -32,8 +32,9 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, Base, BranchInfo, Capabilities, Clock, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
-    NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+    Append, Appended, Base, BranchInfo, Capabilities, Clock, Defect, Error, ErrorKind, Fork, FramePage, Lease,
+    LeaseRequest, Namespace, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage,
+    SessionQuery, Store,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -296,6 +297,10 @@ impl Store for PostgresStore {
     async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
         query.check()?;
         run!(self, scope => list::list(&scope, query)).map_err(|error| error.during("list"))
+    }
+
+    async fn unlisted(&self, _: &Namespace) -> Result<Vec<Defect>> {
+        run!(self, scope => list::headless(&scope)).map_err(|error| error.during("list"))
     }
 
     async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {

@@ -209,4 +209,10 @@ mod tests {
             assert!(notices(odd).is_empty(), "{odd}");
         }
     }
+
+    #[test]
+    fn fuzzed_payloads() {
+        let seeds = ["ready", r#"inbox ["n","a"]"#, r#"job ["n","a"]"#];
+        rekindle_fuzz::fuzz!("postgres-notice").seeds(seeds).text(|text| !notices(text).is_empty());
+    }
 }

@@ -300,4 +300,17 @@ mod tests {
         assert!(long.channel().len() <= MAX_IDENTIFIER);
         assert_eq!(read("postgres://u@h/d").unwrap().channel(), "rekindle_rekindle");
     }
+
+    #[test]
+    fn fuzzed_urls() {
+        let seeds = [
+            "postgres://u:p@h:5432/d?schema=a&sslmode=verify-full&pool=3",
+            "postgres://h1,h2/d?target_session_attrs=read-write",
+        ];
+        rekindle_fuzz::fuzz!("postgres-url").seeds(seeds).words(["@", "?", "&schema=", "%2", "[::1]"]).text(|text| {
+            let settings = read(text).ok()?;
+            assert!(settings.quoted_schema().len() <= 140 && settings.channel().len() <= 63);
+            Some(())
+        });
+    }
 }

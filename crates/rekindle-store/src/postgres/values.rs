@@ -1,9 +1,13 @@
 //! Small values of the PostgreSQL store. A change is one statement that names what it expects; only
 //! if that finds nothing to change, the value is read to learn why.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use rekindle_core::values::{Change, Changed, Decision, Expected, ValueKey, ValuePage, ValueQuery, Values};
+use rekindle_core::values::{
+    Change, Changed, Decision, Expected, ValueKey, ValuePage, ValueQuery, Values, check_keys, keys_by_kind,
+};
 use rekindle_core::{Error, ErrorKind, PAGE_BYTES, Result};
 use tokio_postgres::types::Type;
 
@@ -19,6 +23,11 @@ const TRIES: usize = 100;
 impl Values for PostgresStore {
     async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>> {
         run!(self, scope => find(&scope, key)).map_err(|error| error.during("get value"))
+    }
+
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        run!(self, scope => find_many(&scope, keys)).map_err(|error| error.during("get values"))
     }
 
     async fn change(&self, change: &Change) -> Result<Changed> {
@@ -43,6 +52,28 @@ async fn find(scope: &Scope<'_>, key: &ValueKey) -> Outcome<Option<Bytes>> {
         Some(row) => Ok(Some(row.try_get::<_, Vec<u8>>(0)?.into())),
         None => Ok(None),
     }
+}
+
+/// One statement for each kind in a namespace: for one, as a rule.
+async fn find_many(scope: &Scope<'_>, keys: &[ValueKey]) -> Outcome<Vec<Option<Bytes>>> {
+    let sql = format!(
+        "SELECT key, value FROM {}.small_values WHERE namespace = $1 AND kind = $2 AND key = ANY($3)",
+        scope.schema
+    );
+    let mut found = vec![None; keys.len()];
+    for ((namespace, kind), places) in keys_by_kind(keys) {
+        let (namespace, kind) = (namespace.as_str(), kind.as_str());
+        let names: Vec<&str> = places.iter().map(|at| keys[*at].key()).collect();
+        let wanted: [Value<'_>; 3] = [(&namespace, Type::TEXT), (&kind, Type::TEXT), (&names, Type::TEXT_ARRAY)];
+        let mut values: HashMap<String, Bytes> = HashMap::new();
+        for row in scope.connection.query(&sql, &wanted).await? {
+            values.insert(row.try_get(0)?, row.try_get::<_, Vec<u8>>(1)?.into());
+        }
+        for at in places {
+            found[at] = values.get(keys[at].key()).cloned();
+        }
+    }
+    Ok(found)
 }
 
 async fn carry_out(scope: &Scope<'_>, change: &Change) -> Outcome<Changed> {

@@ -250,4 +250,13 @@ mod tests {
         assert_eq!(config.connection.redis_settings().password(), Some("other"));
         assert!(!format!("{config:?}").contains("one"));
     }
+
+    #[test]
+    fn fuzzed_urls() {
+        let seeds = [
+            "redis://:p@h:7000/3?prefix=a.b-c_1&durability=aof-always&wait=2&wait_timeout=200&timeout=5",
+            "rediss://h?cluster=true",
+        ];
+        rekindle_fuzz::fuzz!("redis-url").seeds(seeds).words(["@", "?", "&timeout=", "&cluster=", "[::1]"]).text(read);
+    }
 }

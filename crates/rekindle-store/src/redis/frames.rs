@@ -84,3 +84,20 @@ fn slot(branch: &BranchId, index: Indexed, bytes: Bytes) -> Slot {
     let detail = "the index names a frame that is gone";
     Slot::Damaged(Damage::new(DamageKind::Missing, branch.clone(), index.first, index.last, detail))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer as text: a part for each value, numbers and frames alike.
+    #[test]
+    fn fuzzed_pages() {
+        let session = rekindle_core::SessionId::new("a").unwrap();
+        let read = ReadFrames::all(session.into(), BranchId::main());
+        rekindle_fuzz::fuzz!("redis-page").seeds(["0|3|1|RKJ|4", "1|18446744073709551615|1||", "0"]).bytes(|bytes| {
+            let values = || bytes.split(|byte| *byte == b'|').map(|part| Value::BulkString(part.to_vec())).collect();
+            let _ = hash_of(Seq(3), Value::Array(vec![Value::Array(vec![Value::Nil, Value::Array(values())])]));
+            page(&read, Value::Array(values()))
+        });
+    }
+}

@@ -100,4 +100,16 @@ mod tests {
             assert!(job(&Namespace::default(), "a", text).is_err(), "{text:?}");
         }
     }
+
+    #[test]
+    fn fuzzed_jobs() {
+        let seeds = ["default|-3||||7|8|||1|2|3|note", "default|0|payer|customer|2|7||worker|4|1|2|3|a|b"];
+        let seeds = seeds.map(|seed| seed.replace('|', "\0"));
+        let namespace = Namespace::new("n").unwrap();
+        rekindle_fuzz::fuzz!("redis-job").seeds(seeds).text(|text| {
+            let read = job(&namespace, "a", text).ok()?;
+            assert_eq!(job(&namespace, "a", &job_text(&read)).ok(), Some(read));
+            Some(())
+        });
+    }
 }

@@ -52,6 +52,12 @@ impl Keys {
         ["values", "value-keys"].map(|name| format!("{tag}:{name}:{kind}"))
     }
 
+    /// A pattern of the keys of all sessions.
+    pub(super) fn any_session(&self) -> String {
+        // A prefix contains no character that means something in a pattern.
+        format!("{}:{{*}}:session", self.prefix)
+    }
+
     /// The keys of a session.
     pub(super) fn session(&self, session: &SessionKey) -> SessionKeys {
         // No id contains a zero byte.

@@ -2,13 +2,22 @@
 //! filters look at.
 
 use futures_util::future::try_join_all;
-use rekindle_core::{Cursor, Error, Result, SessionId, SessionInfo, SessionKey, SessionPage, SessionQuery, Timestamp};
+use rekindle_core::{
+    Cursor, Defect, Error, Namespace, Result, SessionHeader, SessionId, SessionInfo, SessionKey, SessionPage,
+    SessionQuery, Timestamp,
+};
 
 use super::keys::list_entry;
 use super::{RedisStore, rows, value};
+use crate::unreadable::{is_about_session, unreadable};
 
 /// How many sessions are fetched at once.
 const CHUNK: usize = 128;
+
+/// Number of names of keys one request goes through.
+const NAMES: usize = 1_000;
+/// The most sessions that are named as left out.
+const MOST: usize = 100;
 
 /// The part of the list that may hold what a query asks for, as the server takes it.
 struct Range {
@@ -73,6 +82,66 @@ impl RedisStore {
         Ok(SessionPage { sessions: page, next, total: query.total.then_some(total) })
     }
 
+    /// Sessions whose keys are there and that the list of their namespace lacks. Reads the names of all keys of the
+    /// server, page by page; of a cluster, which has no such order, nothing.
+    pub(super) async fn not_in_list(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        let (mut found, mut cursor) = (Vec::new(), "0".to_owned());
+        if self.link.config.cluster {
+            return Ok(found);
+        }
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command.arg(&cursor).arg("MATCH").arg(self.link.keys.any_session()).arg("COUNT").arg(NAMES);
+            let mut answer = value::list(self.link.query(&command).await?)?.into_iter();
+            let (Some(next), Some(names)) = (answer.next(), answer.next()) else {
+                return Err(Error::corrupt("the server does not say how a scan goes on"));
+            };
+            for name in value::texts(names)? {
+                if found.len() < MOST
+                    && let Some(defect) = self.missing_entry(namespace, &name).await?
+                {
+                    found.push(defect);
+                }
+            }
+            cursor = value::text(next)?;
+            if cursor == "0" {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn missing_entry(&self, namespace: &Namespace, name: &str) -> Result<Option<Defect>> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(name).arg("header").arg("created");
+        let mut fields = value::list(self.link.query(&command).await?)?.into_iter();
+        let (Some(header), Some(created)) = (fields.next(), fields.next()) else { return Ok(None) };
+        let Ok(header) = serde_json::from_slice::<SessionHeader>(&value::bytes(header).unwrap_or_default()) else {
+            return Ok(None);
+        };
+        let Ok(created) = value::text(created).and_then(|text| value::parsed(&text)) else { return Ok(None) };
+        let key = header.key;
+        // A header that was exchanged names another session.
+        if key.namespace != *namespace || self.link.keys.session(&key).info() != name {
+            return Ok(None);
+        }
+        let entry = list_entry(Timestamp(created), key.id.as_str());
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(self.link.keys.list(namespace)).arg(&entry);
+        let listed = self.link.query(&command).await? != redis::Value::Nil;
+        let mut command = redis::cmd("EXISTS");
+        command.arg(name);
+        // Removed since.
+        if listed || value::number(self.link.query(&command).await?)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Defect {
+            place: format!("key {}", self.link.keys.list(namespace)),
+            detail: "the session is there, but the list of its namespace lacks it".into(),
+            hint: "copy it by its name to another store: rekindle copy SESSION --to URL".into(),
+            session: Some(key),
+        }))
+    }
+
     async fn entries(&self, query: &SessionQuery, range: &Range) -> Result<Vec<String>> {
         let list = self.link.keys.list(&query.namespace);
         value::texts(self.link.query(&range.command(&list)).await?)
@@ -85,7 +154,13 @@ impl RedisStore {
             let id = entry.get(20..).ok_or_else(|| Error::corrupt("an entry of the list cannot be read"))?;
             let key = SessionKey::new(query.namespace.clone(), SessionId::new(id)?);
             let command = redis::cmd("HGETALL").arg(self.link.keys.session(&key).info()).clone();
-            let found = rows::session(&key, self.link.query(&command).await?, now)?;
+            let found = match rows::session(&key, self.link.query(&command).await?, now) {
+                Err(error) if is_about_session(&error) => {
+                    let created = value::parsed(entry.get(..20).unwrap_or_default()).map(Timestamp)?;
+                    return Ok(Some(unreadable(key, created, &error, now)));
+                }
+                other => other?,
+            };
             Ok::<_, Error>(found.map(|found| found.info).filter(|info| list_entry(info.created_at, id) == *entry))
         }))
         .await?;

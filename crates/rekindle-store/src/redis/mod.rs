@@ -26,8 +26,9 @@ use async_trait::async_trait;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest, NewSession,
-    ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
+    Append, Appended, BranchInfo, Capabilities, Defect, Error, ErrorKind, Fork, FramePage, Lease, LeaseRequest,
+    Namespace, NewSession, ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery,
+    Store,
 };
 
 use self::config::Config;
@@ -100,6 +101,10 @@ impl Store for RedisStore {
 
     async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
         self.list_page(query).await.map_err(|error| error.during("list"))
+    }
+
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        self.not_in_list(namespace).await.map_err(|error| error.during("list"))
     }
 
     async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {

@@ -294,3 +294,16 @@ fn worker(text: &str) -> Result<WorkerInfo> {
     worker.until = Timestamp(value::parsed(until)?);
     Ok(worker)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_workers() {
+        let info = r#"{"worker":"w","queues":["default"],"agents":["a"],"capacity":4,"running":1,"draining":false,"seen_at":1,"until":2}"#;
+        rekindle_fuzz::fuzz!("redis-worker").seeds([format!("7 8 {info}")]).text(|text| {
+            let _ = worker(text);
+        });
+    }
+}

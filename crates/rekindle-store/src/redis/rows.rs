@@ -37,7 +37,7 @@ impl StoredSession {
     /// The place of a branch, or of the next one.
     pub(super) fn place(&self, branch: &BranchId) -> u64 {
         let known = self.info.branches.iter().zip(&self.places).find(|(info, _)| info.branch == *branch);
-        known.map_or_else(|| self.places.last().map_or(0, |last| last + 1), |(_, place)| *place)
+        known.map_or_else(|| self.places.last().map_or(0, |last| last.saturating_add(1)), |(_, place)| *place)
     }
 }
 
@@ -202,4 +202,48 @@ fn header_or_damage(key: &SessionKey, text: &str) -> (SessionHeader, Option<Dama
     let (first, last) = (Seq::ZERO, Seq::ZERO);
     let damage = Damage::new(DamageKind::Header, BranchId::main(), first, last, detail);
     (SessionHeader::new(key.clone()), Some(damage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> Vec<Field> {
+        let key: SessionKey = rekindle_core::SessionId::new("a").unwrap().into();
+        let info = rekindle_core::NewSession::new(SessionHeader::new(key)).session_info(Timestamp(5));
+        let mut fields = session_fields(&info).unwrap();
+        fields.extend([("v".to_owned(), "1".to_owned()), ("w:main".to_owned(), "3".to_owned())]);
+        fields
+    }
+
+    /// Fields as text: a line for each name and each value.
+    #[test]
+    fn fuzzed_sessions() {
+        let key: SessionKey = rekindle_core::SessionId::new("a").unwrap().into();
+        let seed: Vec<String> = stored().into_iter().flat_map(|(name, value)| [name, value]).collect();
+        let words = [
+            "\ni:main\n",
+            "\nh:main\n",
+            "\ne:main\n7",
+            "\"place\":",
+            "\"lease\":{\"owner\":\"o\",\"epoch\":1,\"expires_at\":1}",
+        ];
+        rekindle_fuzz::fuzz!("redis-session").seeds([seed.join("\n")]).words(words).text(|text| {
+            let values = text.split('\n').map(|part| Value::BulkString(part.as_bytes().to_vec())).collect();
+            let session = session(&key, Value::Array(values), Timestamp(1)).ok()??;
+            for branch in &session.info.branches {
+                let _ = session.place(&branch.branch);
+            }
+            let _ = session.place(&BranchId::new("new").unwrap());
+            let _ = session_fields(&session.info).unwrap();
+            Some(())
+        });
+        rekindle_fuzz::fuzz!("redis-head").seeds([head_text(Head { seq: Seq(7), hash: Hash::of(b"x") })]).text(
+            |text| {
+                let head = parse_head(text).ok()?;
+                assert_eq!(parse_head(&head_text(head)).ok(), Some(head));
+                Some(())
+            },
+        );
+    }
 }

@@ -76,6 +76,7 @@ script!(
     include_str!("scripts/announce.lua")
 );
 script!(VALUE, "A small value.", GUARD, include_str!("scripts/value.lua"));
+script!(VALUES, "Several small values.", GUARD, include_str!("scripts/values.lua"));
 script!(CHANGE_VALUE, "Changes a small value.", GUARD, include_str!("scripts/change_value.lua"));
 script!(LIST_VALUES, "A page of small values.", GUARD, include_str!("scripts/list_values.lua"));
 script!(TIME, "The server's time.", GUARD, "return text(clock())");

@@ -4,7 +4,9 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use redis::Value;
-use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValuePage, ValueQuery, Values};
+use rekindle_core::values::{
+    Change, Changed, Expected, ValueKey, ValuePage, ValueQuery, Values, check_keys, keys_by_kind,
+};
 use rekindle_core::{Error, PAGE_BYTES, Result};
 
 use super::link::Call;
@@ -18,6 +20,23 @@ impl RedisStore {
             Value::Nil => Ok(None),
             found => value::bytes(found).map(Some),
         }
+    }
+
+    /// One script for each kind in a namespace: these are in one slot of a cluster.
+    async fn find_values(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        let mut found = vec![None; keys.len()];
+        for ((namespace, kind), places) in keys_by_kind(keys) {
+            let call = Call::reading(self.link.keys.values(namespace, kind));
+            let call = places.iter().fold(call, |call, at| call.arg(keys[*at].key().to_owned()));
+            let answer = value::list(self.link.run(&scripts::VALUES, &call).await?)?;
+            for (at, answer) in places.into_iter().zip(answer) {
+                found[at] = match answer {
+                    Value::Nil => None,
+                    answer => Some(value::bytes(answer)?),
+                };
+            }
+        }
+        Ok(found)
     }
 
     async fn change_value(&self, change: &Change) -> Result<Changed> {
@@ -63,6 +82,11 @@ impl RedisStore {
 impl Values for RedisStore {
     async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>> {
         self.find_value(key).await.map_err(|error: Error| error.during("get value"))
+    }
+
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        self.find_values(keys).await.map_err(|error| error.during("get values"))
     }
 
     async fn change(&self, change: &Change) -> Result<Changed> {

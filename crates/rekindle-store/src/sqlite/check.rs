@@ -5,6 +5,8 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
 use super::failure::{Failure, Outcome};
 
+const REINDEX: &str = "make a copy of the database, then make its indexes anew: sqlite3 FILE REINDEX";
+
 /// The most defects that are named.
 const MOST: usize = 100;
 
@@ -16,6 +18,37 @@ pub(super) fn defects(connection: &Connection) -> Outcome<Vec<Defect>> {
         Err(error) if is_damage(&error) => Ok(vec![plain("the database", error.to_string())]),
         Err(error) => Err(Failure::from(error)),
     }
+}
+
+/// The sessions of a namespace that the index of lists lacks, and branches whose session is gone. Reads the tables of
+/// both, and no frames.
+pub(super) fn unlisted(connection: &Connection, namespace: &Namespace) -> Outcome<Vec<Defect>> {
+    let sql = format!(
+        "SELECT session FROM sessions NOT INDEXED WHERE namespace = ?1
+         AND id NOT IN (SELECT id FROM sessions INDEXED BY sessions_by_age WHERE namespace = ?1) LIMIT {MOST}"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let names = statement.query_map([namespace.as_str()], |row| row.get::<_, String>(0))?;
+    let mut found = Vec::new();
+    for name in names {
+        found.push(Defect {
+            session: SessionId::new(name?).ok().map(|id| SessionKey::new(namespace.clone(), id)),
+            place: "index sessions_by_age".into(),
+            detail: "the session is there, but the index that lists go by lacks it".into(),
+            hint: REINDEX.into(),
+        });
+    }
+    let sql = "SELECT count(DISTINCT b.session) FROM branches b NOT INDEXED
+               WHERE NOT EXISTS (SELECT 1 FROM sessions s NOT INDEXED WHERE s.id = b.session)";
+    let headless: i64 = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+    if headless > 0 {
+        let detail = match headless {
+            1 => "the records of a session are there, its row is gone".to_owned(),
+            number => format!("the records of {number} sessions are there, their rows are gone"),
+        };
+        found.push(plain("table sessions", detail));
+    }
+    Ok(found)
 }
 
 fn findings(connection: &Connection) -> rusqlite::Result<Vec<String>> {
@@ -34,7 +67,7 @@ fn defect(connection: &Connection, detail: String) -> rusqlite::Result<Defect> {
         session: session_of(connection, row, index)
             .or_else(|error| if is_damage(&error) { Ok(None) } else { Err(error) })?,
         place: format!("index {index}"),
-        hint: "make a copy of the database, then make its indexes anew: sqlite3 FILE REINDEX".into(),
+        hint: REINDEX.into(),
         detail: detail.clone(),
     };
     Ok(found)

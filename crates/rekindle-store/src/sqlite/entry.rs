@@ -158,4 +158,20 @@ mod tests {
             assert_eq!(decode(&[byte; 2 * ENTRY_BYTES]), None);
         }
     }
+
+    #[test]
+    fn fuzzed_entries() {
+        let repair = |bytes: &mut Vec<u8>| {
+            for entry in bytes.as_chunks_mut::<ENTRY_BYTES>().0 {
+                let check = check_of(entry);
+                entry[2..4].copy_from_slice(&check.to_le_bytes());
+            }
+        };
+        let seeds = [encode(three()), encode([entry(1, 1, 1, 0)]), Vec::new()];
+        rekindle_fuzz::fuzz!("sqlite-entries").seeds(seeds).repair(repair).bytes(|bytes| {
+            let entries = decode(bytes)?;
+            assert_eq!(encode(entries), bytes);
+            Some(())
+        });
+    }
 }

@@ -107,4 +107,12 @@ mod tests {
         assert_eq!(holder(None, true).said(), "process 1 holds its write lock and is stopped");
         assert!(holder(None, true).hint().contains("kill -CONT 1"));
     }
+
+    #[test]
+    fn fuzzed_lock_lists() {
+        let seeds = [format!(
+            "1: POSIX  ADVISORY  WRITE 4711 08:01:1234 {WRITE_LOCK} {WRITE_LOCK}\n2: FLOCK ADVISORY WRITE 1 08:01:1 0 EOF"
+        )];
+        rekindle_fuzz::fuzz!("lock-list").seeds(seeds).words(["->", "EOF", "POSIX "]).text(|text| pid_in(text, 1234));
+    }
 }

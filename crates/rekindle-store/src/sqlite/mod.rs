@@ -38,8 +38,8 @@ use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchInfo, Capabilities, Clock, Defect, Error, ErrorKind, Fork, FramePage, Lease,
-    LeaseRequest, Moment, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey, SessionPage,
-    SessionQuery, Store,
+    LeaseRequest, Moment, Namespace, NewSession, ReadFrames, Removal, Removed, Result, Seq, SessionInfo, SessionKey,
+    SessionPage, SessionQuery, Store,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -271,6 +271,11 @@ impl Store for SqliteStore {
 
     async fn check(&self) -> Result<Vec<Defect>> {
         self.read_with("check", None, |snapshot, _| check::defects(snapshot)).await
+    }
+
+    async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+        let namespace = namespace.clone();
+        self.read_with("list", None, move |snapshot, _| check::unlisted(snapshot, &namespace)).await
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

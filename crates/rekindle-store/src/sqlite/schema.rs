@@ -10,6 +10,7 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, Transaction, Transacti
 
 use super::failure::{database_error, is_busy};
 use crate::options::StoreOptions;
+use crate::private::{self, Modes};
 
 /// "RKJL": marks a database file as ours.
 const APPLICATION_ID: i64 = 0x524B_4A4C;
@@ -206,6 +207,10 @@ pub(super) fn open_writer(path: &Path, options: &StoreOptions, settings: Setting
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, options.create);
     let failed = |error| database_error(path, error);
+    if options.create {
+        // The log and its index get the mode of the database. What cannot be made, opening reports.
+        let _ = Modes::PRIVATE.create_new(&private::target(path));
+    }
     let connection = connect(path, flags, settings).map_err(failed)?;
     let version = match patient_inspection(&connection, path, settings) {
         // The file is there and can be read, so it is the files beside it that cannot be made.

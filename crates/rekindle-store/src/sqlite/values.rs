@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use rekindle_core::Result;
-use rekindle_core::values::{Change, Changed, Decision, ValueKey, ValuePage, ValueQuery, Values};
+use rekindle_core::values::{Change, Changed, Decision, ValueKey, ValuePage, ValueQuery, Values, check_keys};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::SqliteStore;
@@ -15,6 +15,16 @@ impl Values for SqliteStore {
     async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>> {
         let key = key.clone();
         self.read_with("get value", None, move |snapshot, _| Ok(find(snapshot, &key)?)).await
+    }
+
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        let keys = keys.to_vec();
+        let find_all = move |snapshot: &Connection| {
+            let found: rusqlite::Result<_> = keys.iter().map(|key| find(snapshot, key)).collect();
+            found
+        };
+        self.read_with("get values", None, move |snapshot, _| Ok(find_all(snapshot)?)).await
     }
 
     async fn change(&self, change: &Change) -> Result<Changed> {

@@ -164,8 +164,14 @@ async fn a_damaged_last_frame_names_all_its_records() {
     // What became of the branch can be decided by going on beside it.
     let from = rekindle_core::Position::new(BranchId::main(), Seq(6));
     let branch = BranchId::new("aside").unwrap();
-    let fork =
-        rekindle_core::Fork { session: key("s"), branch: branch.clone(), from, hash: genesis(&info).hash, base: None };
+    let fork = rekindle_core::Fork {
+        session: key("s"),
+        genesis: info.header.genesis,
+        branch: branch.clone(),
+        from,
+        hash: genesis(&info).hash,
+        base: None,
+    };
     let start = victim.store().fork(&fork).await.unwrap().head;
     let frame = crate::script::frame(&key("s"), &branch, start, "aside");
     victim.store().append(&Append::new(key("s"), branch, start, vec![frame])).await.unwrap();
@@ -332,7 +338,7 @@ async fn a_damaged_session_harms_no_other() {
         let victim = Victim::new().await;
         victim.store().create(&NewSession::new(header("other"))).await.unwrap();
         fs::write(victim.session().join("session.json"), content).unwrap();
-        fs::write(victim.session().join("session-copy.json"), content).unwrap();
+        fs::write(victim.session().join("session.copy"), content).unwrap();
         let store = victim.store();
         let error = store.open(&key("s")).await.unwrap_err();
         assert_eq!((error.kind(), error.session()), (&ErrorKind::Corrupt, Some(&key("s"))));
@@ -348,7 +354,7 @@ async fn a_damaged_session_harms_no_other() {
 #[tokio::test]
 async fn a_session_without_its_file_is_not_taken_for_a_new_one() {
     let victim = Victim::new().await;
-    for name in ["session.json", "session-copy.json"] {
+    for name in ["session.json", "session.copy"] {
         fs::remove_file(victim.session().join(name)).unwrap();
     }
     let store = victim.store();

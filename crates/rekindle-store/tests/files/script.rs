@@ -283,6 +283,7 @@ impl Author {
         let from = Position::new(from.clone(), seq);
         self.step(Step::Fork(Fork {
             session: self.script.session.clone(),
+            genesis: header(self.script.session.id.as_str()).genesis,
             branch: new.clone(),
             from,
             hash,

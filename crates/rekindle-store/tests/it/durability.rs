@@ -12,7 +12,7 @@ use rekindle_core::{
     BranchId, ErrorKind, Head, Journal, Lease, LogName, OwnerId, Record, Seq, SessionKey, StoreExt as _, Target,
 };
 use rekindle_store::{BranchWriter, Fault, FaultPlan, FaultyStore, MeteredStore, WriterOptions};
-use rekindle_testkit::{CodecKind, Fixture, Harness, checkpoint, message};
+use rekindle_testkit::{CodecKind, Fixture, Harness, Hooked, checkpoint, message};
 
 use crate::fixtures::{Files, Memory, Seen, Sqlite};
 use crate::gate::{Gate, settle, waits};
@@ -39,8 +39,9 @@ impl Stage {
         let store = harness.store().await;
         let (plan, seen) = (Arc::<FaultPlan>::default(), Arc::<Seen>::default());
         let metered = MeteredStore::new(store.clone(), seen.clone());
-        let gate = Gate::new(Arc::new(FaultyStore::new(metered, plan.clone())));
-        let (journal, direct) = (harness.journal_over(gate.clone()), harness.journal_over(store));
+        let (gate, faulty) = (Gate::new(), FaultyStore::new(metered, plan.clone()));
+        let gated = Hooked::new(Arc::new(faulty), gate.clone());
+        let (journal, direct) = (harness.journal_over(Arc::new(gated)), harness.journal_over(store));
         let session = harness.session(&direct, "a").await.header.key;
         let owner = OwnerId::new("writer").unwrap();
         let lease = direct.store().acquire(&session, &BranchId::main(), &owner, TTL).await.unwrap();

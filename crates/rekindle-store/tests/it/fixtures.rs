@@ -5,16 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rekindle_core::values::Values;
-use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Clock, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames,
-    Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
-};
+use rekindle_core::{Clock, Store};
 use rekindle_store::anchored::beside::{MarkDatabase, MarkFolder};
 use rekindle_store::{
     Anchored, FaultPlan, FaultyStore, FileStore, MarksIn, MemoryStore, MeteredStore, Observation, SqliteStore,
     StoreObserver, StoreOptions,
 };
-use rekindle_testkit::Fixture;
+use rekindle_testkit::{Fixture, Hooked};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -145,62 +142,7 @@ impl Beside {
 impl Fixture for Beside {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
         let values = (self.open)(self.directory.path().join("marks"));
-        Arc::new(WithValues { store: self.store.open(clock).await, values })
-    }
-}
-
-/// A store with the values of another place.
-struct WithValues {
-    store: Arc<dyn Store>,
-    values: Arc<dyn Values>,
-}
-
-impl std::fmt::Debug for WithValues {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WithValues")
-    }
-}
-
-#[async_trait]
-impl Store for WithValues {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        self.store.create(new).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        self.store.open(session).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
-        self.store.append(append).await
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        self.store.read(read).await
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.store.list(query).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        self.store.fork(fork).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        self.store.lease(request).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.store.remove(removal).await
-    }
-
-    fn values(&self) -> Option<&dyn Values> {
-        Some(&*self.values)
+        Arc::new(Hooked::new(self.store.open(clock).await, ()).with_values(values))
     }
 }
 

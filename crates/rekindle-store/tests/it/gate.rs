@@ -1,4 +1,4 @@
-//! A decorator that makes appends wait until a test lets them through, one by one, and what a
+//! A hook that makes appends wait until a test lets them through, one by one, and what a
 //! test needs to see that something waits.
 
 use std::future::Future;
@@ -8,16 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use async_trait::async_trait;
-use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
-    Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
-};
+use rekindle_core::Result;
+use rekindle_testkit::{Call, Hook};
 use tokio::sync::{Semaphore, watch};
 
 /// Lets appends through one by one: first to the store, then back with its answer.
 #[derive(Debug)]
 pub struct Gate {
-    store: Arc<dyn Store>,
     to_the_store: Semaphore,
     back: Semaphore,
     /// How many appends have come so far.
@@ -26,9 +23,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         Arc::new(Self {
-            store,
             to_the_store: Semaphore::new(0),
             back: Semaphore::new(0),
             arrivals: watch::Sender::default(),
@@ -63,46 +59,21 @@ impl Gate {
 }
 
 #[async_trait]
-impl Store for Gate {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+impl Hook for Gate {
+    async fn before(&self, call: Call<'_>) -> Result<()> {
+        if let Call::Append(_) = call {
+            assert!(!self.collapsed.load(Ordering::SeqCst), "a mistake in the store");
+            self.arrivals.send_modify(|count| *count += 1);
+            Self::pass(&self.to_the_store).await;
+        }
+        Ok(())
     }
 
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        self.store.create(new).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        self.store.open(session).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
-        assert!(!self.collapsed.load(Ordering::SeqCst), "a mistake in the store");
-        self.arrivals.send_modify(|count| *count += 1);
-        Self::pass(&self.to_the_store).await;
-        let result = self.store.append(append).await;
-        Self::pass(&self.back).await;
-        result
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        self.store.read(read).await
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.store.list(query).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        self.store.fork(fork).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        self.store.lease(request).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.store.remove(removal).await
+    async fn after(&self, call: Call<'_>) -> Result<()> {
+        if let Call::Append(_) = call {
+            Self::pass(&self.back).await;
+        }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod anchored;
+mod bombs;
 mod conformance;
 mod costs;
 mod damage;
@@ -11,6 +12,7 @@ mod faults;
 mod fixtures;
 mod full_disk;
 mod gate;
+mod keys;
 mod killed;
 mod marks;
 mod model;

@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use rekindle_core::codec::Codec;
 use rekindle_core::record::CheckpointMarked;
 use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
-    Append, Appended, BranchId, BranchInfo, Capabilities, CheckpointId, DamageKind, ErrorKind, Fork, FramePage,
-    IdSource, Journal, Lease, LeaseRequest, Marks, NewSession, ReadFrames, Removal, Removed, Result, Seq,
-    SessionHeader, SessionId, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
+    BranchId, CheckpointId, DamageKind, ErrorKind, FramePage, IdSource, Journal, Marks, ReadFrames, Seq, SessionHeader,
+    SessionId, SessionKey, Slot, Store,
 };
 use rekindle_store::{MemoryStore, SqliteStore, StoreOptions, SystemClock};
-use rekindle_testkit::{History, checkpoint, message};
+use rekindle_testkit::{History, Hook, Hooked, checkpoint, message};
 
 fn session() -> SessionKey {
     SessionId::new("victim").unwrap().into()
@@ -44,69 +42,34 @@ fn keep_one() -> Policy {
     Policy::new([Rule::LastN(1)])
 }
 
-/// A store whose index does not know that a frame has marks.
-#[derive(Debug)]
-struct Hiding {
-    store: MemoryStore,
-    hidden: (BranchId, Seq),
+/// An index that does not know that a frame has marks.
+struct Hiding(BranchId, Seq);
+
+impl Hook for Hiding {
+    fn page(&self, read: &ReadFrames, mut page: FramePage) -> FramePage {
+        if read.marks != Marks::NONE && read.branch == self.0 {
+            page.slots.retain(|slot| slot.span().1 != self.1);
+        }
+        page
+    }
 }
 
-#[async_trait]
-impl Store for Hiding {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        self.store.create(new).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        self.store.open(session).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
-        self.store.append(append).await
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        let mut page = self.store.read(read).await?;
-        if read.marks != Marks::NONE && read.branch == self.hidden.0 {
-            page.slots.retain(|slot| slot.span().1 != self.hidden.1);
-        }
-        Ok(page)
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.store.list(query).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        self.store.fork(fork).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        self.store.lease(request).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.store.remove(removal).await
-    }
+/// The journal over a store that hides a frame.
+async fn hiding(branch: BranchId, last: u64) -> Journal {
+    written(Hooked::new(Arc::new(MemoryStore::default()), Hiding(branch, Seq(last)))).await
 }
 
 #[tokio::test]
 async fn a_frame_that_is_not_found_by_its_marks_is_reported() {
     for (branch, first, last) in [(BranchId::main(), 5, 6), (BranchId::main(), 19, 20), (BranchId::inbox(), 1, 1)] {
-        let hidden = (branch.clone(), Seq(last));
-        let journal = written(Hiding { store: MemoryStore::default(), hidden }).await;
+        let journal = hiding(branch.clone(), last).await;
         assert_eq!(damage(&journal).await, [(DamageKind::Index, branch, Seq(first))]);
     }
 }
 
 #[tokio::test]
 async fn a_pin_that_the_index_hides_counts_when_history_is_pruned() {
-    let hidden = (BranchId::inbox(), Seq(1));
-    let journal = written(Hiding { store: MemoryStore::default(), hidden }).await;
+    let journal = hiding(BranchId::inbox(), 1).await;
     let plan = journal.plan_prune(&session(), &keep_one(), None).await.unwrap();
     let removed: Vec<&str> = plan.remove.iter().map(|planned| planned.checkpoint.as_str()).collect();
     assert!(removed.contains(&"c2") && !removed.contains(&"c3"), "{removed:?}");
@@ -116,8 +79,7 @@ async fn a_pin_that_the_index_hides_counts_when_history_is_pruned() {
 
 #[tokio::test]
 async fn history_with_a_checkpoint_that_the_index_hides_is_not_pruned() {
-    let hidden = (BranchId::main(), Seq(6));
-    let journal = written(Hiding { store: MemoryStore::default(), hidden }).await;
+    let journal = hiding(BranchId::main(), 6).await;
     let refused = journal.prune(&session(), &keep_one()).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Corrupt, "{refused:?}");
     assert_eq!(refused.position().map(|position| position.seq), Some(Seq(5)));

@@ -37,9 +37,14 @@ impl Clock for Skewed {
 
 type Open = fn(&Path, StoreOptions) -> Arc<dyn Store>;
 
-const STORES: [Open; 2] = [
+const STORES: &[Open] = &[
     |directory, options| Arc::new(SqliteStore::open(directory.join("sessions.db"), options).unwrap()),
     |directory, options| Arc::new(FileStore::open(directory.join("sessions"), options).unwrap()),
+    #[cfg(feature = "objects")]
+    |directory, options| {
+        let url = format!("objects:{}", directory.join("objects").display());
+        Arc::new(rekindle_store::ObjectsStore::open(&url, options).unwrap())
+    },
 ];
 
 /// A journal of a process whose wall clock is off by that much.
@@ -81,7 +86,7 @@ async fn listed(journal: &Journal, status: Status) -> u64 {
 #[tokio::test]
 async fn a_process_whose_clock_is_ahead_steals_nothing() {
     for open in STORES {
-        let machine = Machine::new(open);
+        let machine = Machine::new(*open);
         let (right, ahead, behind) = (machine.process(0, 1), machine.process(DAY, 1), machine.process(-DAY, 1));
         right.create(SessionHeader::new(key())).await.unwrap();
         let lease = acquire(&right, "right").await.unwrap();
@@ -111,7 +116,7 @@ async fn a_process_whose_clock_is_ahead_steals_nothing() {
 #[tokio::test]
 async fn setting_the_wall_clock_ends_no_lease() {
     for open in STORES {
-        let machine = Machine::new(open);
+        let machine = Machine::new(*open);
         let before = machine.process(0, 1);
         before.create(SessionHeader::new(key())).await.unwrap();
         let lease = acquire(&before, "owner").await.unwrap();
@@ -133,7 +138,7 @@ async fn setting_the_wall_clock_ends_no_lease() {
 #[tokio::test]
 async fn after_a_restart_the_wall_clock_counts() {
     for open in STORES {
-        let machine = Machine::new(open);
+        let machine = Machine::new(*open);
         let before = machine.process(0, 1);
         before.create(SessionHeader::new(key())).await.unwrap();
         acquire(&before, "owner").await.unwrap();

@@ -130,7 +130,8 @@ async fn forks_have_an_index_of_their_own() {
     let (store, frames) = filled(&place, 40, 40).await;
     let (branch, start) = (BranchId::new("fork").unwrap(), head_of(&frames[..35]));
     let from = Position::new(BranchId::main(), start.seq);
-    let fork = Fork { session: key("a"), branch: branch.clone(), from, hash: start.hash, base: None };
+    let (session, genesis) = (key("a"), genesis().hash);
+    let fork = Fork { session, genesis, branch: branch.clone(), from, hash: start.hash, base: None };
     store.fork(&fork).await.unwrap();
     let read = ReadFrames::all(key("a"), branch.clone());
     assert_eq!(store.read(&read).await.unwrap().slots.len(), 0);

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rekindle_core::values::{Change, Changed, Decision, Expected, ValueKey, ValuePage, ValueQuery, Values};
+use rekindle_core::values::{Change, Changed, Decision, Expected, ValueKey, ValuePage, ValueQuery, Values, check_keys};
 use rekindle_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior, params};
+
+use crate::private::Modes;
 
 /// "RKMK": marks a file as ours.
 const APPLICATION_ID: i64 = 0x524B_4D4B;
 const VERSION: i64 = 1;
+/// Small, because a mark is: each one written costs a page.
+const PAGE_SIZE: i64 = 1024;
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS small_values (
     namespace TEXT NOT NULL,
@@ -28,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Values in a database of their own, with `synchronous=OFF`: no call waits for the disk.
 pub struct MarkDatabase {
     path: PathBuf,
+    /// The database that the marks are about: whoever may write to it may write marks.
+    data: Option<PathBuf>,
     read_only: bool,
     // Readers go first: only a connection that writes may copy the log when it is closed.
     reads: Mutex<Option<Connection>>,
@@ -37,7 +43,12 @@ pub struct MarkDatabase {
 impl MarkDatabase {
     /// Nothing is opened or made before it is needed.
     pub fn new(path: PathBuf, read_only: bool) -> Self {
-        Self { path, read_only, reads: Mutex::new(None), writes: Mutex::new(None) }
+        Self { path, data: None, read_only, reads: Mutex::new(None), writes: Mutex::new(None) }
+    }
+
+    /// The marks get the mode of the database they are about.
+    pub fn about(self, data: PathBuf) -> Self {
+        Self { data: Some(data), ..self }
     }
 
     /// Reads; nothing if there is no database yet.
@@ -64,6 +75,8 @@ impl MarkDatabase {
         let mut writes = lock(&self.writes);
         let mut attempt = || {
             if writes.is_none() {
+                // Names of sessions are in it. What cannot be made, opening reports.
+                let _ = self.data.as_deref().map_or(Modes::PRIVATE, Modes::like).create_new(&self.path);
                 *writes = Some(open_writer(&self.path)?);
             }
             let connection = writes.as_ref().ok_or(rusqlite::Error::InvalidQuery)?;
@@ -122,10 +135,10 @@ fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
-    private(path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(PATIENCE)?;
+    connection.pragma_update(None, "page_size", PAGE_SIZE)?;
     connection.pragma_update(None, "synchronous", "OFF")?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     let transaction = Transaction::new_unchecked(&connection, TransactionBehavior::Immediate)?;
@@ -143,15 +156,6 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     }
     transaction.commit()?;
     Ok(connection)
-}
-
-/// Makes the file so that nobody else may read it: names of sessions are in it.
-fn private(path: &Path) {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let _ = options.open(path);
 }
 
 fn get(connection: &Connection, key: &ValueKey) -> rusqlite::Result<Option<Bytes>> {
@@ -212,6 +216,12 @@ fn list(connection: &Connection, query: &ValueQuery) -> rusqlite::Result<ValuePa
 impl Values for MarkDatabase {
     async fn get(&self, key: &ValueKey) -> Result<Option<Bytes>> {
         Ok(self.read(|connection| get(connection, key))?.flatten())
+    }
+
+    async fn get_many(&self, keys: &[ValueKey]) -> Result<Vec<Option<Bytes>>> {
+        check_keys(keys)?;
+        let found = self.read(|connection| keys.iter().map(|key| get(connection, key)).collect())?;
+        Ok(found.unwrap_or_else(|| vec![None; keys.len()]))
     }
 
     async fn change(&self, asked: &Change) -> Result<Changed> {

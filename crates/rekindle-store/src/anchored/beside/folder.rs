@@ -20,6 +20,8 @@ use rekindle_core::values::{
 };
 use rekindle_core::{Error, ErrorKind, Hash, Namespace, Result, file_name};
 
+use crate::private::Modes;
+
 const EXTENSION: &str = ".value";
 const CHECK_BYTES: usize = 16;
 const MOST_BYTES: u64 = (8 + MAX_VALUE_KEY_BYTES + MAX_VALUE_BYTES + CHECK_BYTES) as u64;
@@ -27,6 +29,8 @@ const MOST_BYTES: u64 = (8 + MAX_VALUE_KEY_BYTES + MAX_VALUE_BYTES + CHECK_BYTES
 /// Values as files of a folder, written without syncs.
 pub struct MarkFolder {
     root: PathBuf,
+    /// The file that makes a directory the store the marks are about: marks get its mode.
+    data: Option<PathBuf>,
     read_only: bool,
     lock: Mutex<Option<File>>,
 }
@@ -34,7 +38,16 @@ pub struct MarkFolder {
 impl MarkFolder {
     /// Nothing is made before it is needed.
     pub fn new(root: PathBuf, read_only: bool) -> Self {
-        Self { root, read_only, lock: Mutex::new(None) }
+        Self { root, data: None, read_only, lock: Mutex::new(None) }
+    }
+
+    /// The marks get the mode of the store in this directory.
+    pub fn about(self, directory: &Path) -> Self {
+        Self { data: Some(directory.join(crate::files::MARKER)), ..self }
+    }
+
+    fn modes(&self) -> Modes {
+        self.data.as_deref().map_or(Modes::PRIVATE, Modes::like)
     }
 
     fn folder(&self, namespace: &Namespace, kind: ValueKind) -> PathBuf {
@@ -48,12 +61,12 @@ impl MarkFolder {
     fn change_locked(&self, change: &Change) -> io::Result<Changed> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_none() {
-            std::fs::create_dir_all(&self.root)?;
-            *lock = Some(OpenOptions::new().create(true).truncate(false).write(true).open(self.root.join("lock"))?);
+            self.modes().create_dir_all(&self.root)?;
+            *lock = Some(self.modes().open_or_create(&self.root.join("lock"))?);
         }
         let Some(file) = lock.as_ref() else { return Err(io::ErrorKind::NotFound.into()) };
         file.lock()?;
-        let changed = write(&self.path(&change.key), change);
+        let changed = write(&self.path(&change.key), change, || self.modes());
         file.unlock()?;
         changed
     }
@@ -68,7 +81,7 @@ impl MarkFolder {
     }
 }
 
-fn write(path: &Path, change: &Change) -> io::Result<Changed> {
+fn write(path: &Path, change: &Change, modes: impl Fn() -> Modes) -> io::Result<Changed> {
     let current = read(path, change.key.key())?;
     match change.decide(current.as_deref()) {
         Decision::Keep => return Ok(Changed::Done),
@@ -82,11 +95,11 @@ fn write(path: &Path, change: &Change) -> io::Result<Changed> {
         };
     };
     let bytes = encode(change.key.key(), value);
-    let open = || OpenOptions::new().create(true).truncate(false).write(true).open(path);
-    let mut file = match open() {
+    let mut file = match OpenOptions::new().write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            std::fs::create_dir_all(path.parent().unwrap_or(path))?;
-            open()?
+            let modes = modes();
+            modes.create_dir_all(path.parent().unwrap_or(path))?;
+            modes.open_or_create(path)?
         }
         other => other?,
     };
@@ -230,5 +243,27 @@ impl Values for MarkFolder {
     async fn list(&self, query: &ValueQuery) -> Result<ValuePage> {
         query.check()?;
         list(&self.folder(&query.namespace, query.kind), query).map_err(|error| self.failed(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_marks_in_files() {
+        let seeds = [encode("key", b"value"), encode("", b""), encode("\u{1f980}", &[0; 100])];
+        let repair = |bytes: &mut Vec<u8>| {
+            if let Some(end) = bytes.len().checked_sub(CHECK_BYTES) {
+                let sum = check(&bytes[..end]);
+                bytes[end..].copy_from_slice(&sum);
+            }
+        };
+        rekindle_fuzz::fuzz!("mark-file").seeds(seeds).repair(repair).bytes(|bytes| {
+            let (key, value) = decode(bytes)?;
+            assert_eq!(decode(&encode(&key, &value)), Some((key, value)));
+            Some(())
+        });
+        rekindle_fuzz::fuzz!("mark-file-name").seeds(["a%2fb", "ses_1", "%2e"]).text(key_of);
     }
 }

@@ -94,8 +94,26 @@ impl Case {
         assert!(error.message().contains("was there, up to record 20"), "{error:?}");
         create(&journal, "b").await;
         append(&journal, "b", &BranchId::main(), 1).await.unwrap();
-        journal.store().high_water().unwrap().accept(&key("a")).await.unwrap();
+        // Twice: the first refusal changes nothing.
+        for _ in 0..2 {
+            let refused = journal.open_or_create(SessionHeader::new(key("a"))).await.unwrap_err();
+            assert_eq!((refused.kind(), refused.code()), (&ErrorKind::RolledBack, "RK0027"), "{refused:?}");
+            assert!(refused.message().contains("was there, up to record 20"), "{refused:?}");
+            assert!(refused.next_step().contains("rekindle verify a --accept --reason"), "{refused:?}");
+            assert_eq!(gone(&journal).await, ["a"]);
+        }
+        let other = journal.open_or_create(SessionHeader::new(key("c"))).await.unwrap();
+        assert_eq!(other.header.key, key("c"));
+        let marks = journal.store().high_water().unwrap();
+        marks.accept(&key("a")).await.unwrap();
         assert_sound(&journal, "accepted").await;
+        // Removed by us, it is created anew.
+        for _ in 0..2 {
+            journal.open_or_create(SessionHeader::new(key("a"))).await.unwrap();
+            marks.flush().await;
+            journal.clear_session(&key("a")).await.unwrap();
+        }
+        assert_sound(&journal, "removed by us").await;
     }
 }
 

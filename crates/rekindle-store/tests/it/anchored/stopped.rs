@@ -2,14 +2,10 @@
 //! nothing is reported as missing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rekindle_core::{
-    Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
-    Removed, Result, Seq, SessionPage, SessionQuery,
-};
+use rekindle_core::{Removal, Seq};
+use rekindle_testkit::{Hooked, Stop, Stopping};
 
-use super::values::unreachable;
 use super::*;
 
 /// What a process does before it dies. Errors are those of its death.
@@ -42,16 +38,13 @@ async fn stopped_at_every_write_nothing_is_missed() {
     let mut stopped = 0;
     for stop in 0.. {
         let (store, values) = (Arc::new(MemoryStore::new(StoreOptions::new())), MemoryValues::default());
-        let writes = Arc::new(AtomicUsize::new(0));
-        let gate = {
-            let writes = writes.clone();
-            move || match writes.fetch_add(1, Ordering::SeqCst) < stop {
-                true => Ok(()),
-                false => Err(unreachable()),
-            }
-        };
-        let dying = Gated { store: store.clone(), gate: Arc::new(gate.clone()) };
-        let journal = journal(Arc::new(marked(Arc::new(dying), &values.guarded(gate))));
+        let stopping = Arc::new(Stopping::at_write(stop, Stop::Before));
+        let dying = Hooked::new(store.clone(), stopping.clone());
+        let guarded = values.guarded({
+            let stopping = stopping.clone();
+            move || stopping.pass()
+        });
+        let journal = journal(Arc::new(marked(Arc::new(dying), &guarded)));
         work(&journal).await;
         drop(journal);
         let context = format!("stopped at write {stop}");
@@ -62,7 +55,7 @@ async fn stopped_at_every_write_nothing_is_missed() {
         assert_sound(&later, &context).await;
         drop(later);
         assert_sound(&self::journal(Arc::new(marked(store, &values))), &context).await;
-        if writes.load(Ordering::SeqCst) <= stop {
+        if !stopping.has_stopped() {
             stopped = stop;
             break;
         }
@@ -70,58 +63,57 @@ async fn stopped_at_every_write_nothing_is_missed() {
     assert!(stopped > 30, "only {stopped} writes");
 }
 
-/// A store whose writes pass a gate.
-struct Gated {
-    store: Arc<MemoryStore>,
-    gate: Arc<dyn Fn() -> Result<()> + Send + Sync>,
-}
-
-impl std::fmt::Debug for Gated {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Gated")
-    }
-}
-
-#[async_trait::async_trait]
-impl Store for Gated {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        (self.gate)()?;
-        self.store.create(new).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        self.store.open(session).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
-        (self.gate)()?;
-        self.store.append(append).await
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        self.store.read(read).await
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.store.list(query).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        (self.gate)()?;
-        self.store.fork(fork).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        (self.gate)()?;
-        self.store.lease(request).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        (self.gate)()?;
-        self.store.remove(removal).await
+#[tokio::test]
+async fn a_removal_killed_halfway_is_finished_by_a_repeat() {
+    let fork = branch("fork");
+    let removals =
+        [Removal::Session { session: key("a") }, Removal::Branch { session: key("a"), branch: fork.clone() }];
+    for removal in removals {
+        let mut stopped = Vec::new();
+        for (stop, how) in (0..).flat_map(|stop| [(stop, Stop::Before), (stop, Stop::After)]) {
+            let (store, values) = (Arc::new(MemoryStore::new(StoreOptions::new())), MemoryValues::default());
+            let first = journal(Arc::new(marked(store.clone(), &values)));
+            create(&first, "a").await;
+            append(&first, "a", &BranchId::main(), 2).await.unwrap();
+            first.fork(&key("a"), &Position::new(BranchId::main(), Seq(2)), fork.clone()).await.unwrap();
+            flush(&first).await;
+            drop(first);
+            let stopping = Arc::new(Stopping::at_write(stop, how));
+            let dying = Hooked::new(store.clone(), stopping.clone());
+            let guarded = values.guarded({
+                let stopping = stopping.clone();
+                move || stopping.pass()
+            });
+            let _ = marked(Arc::new(dying), &guarded).remove(&removal).await;
+            let context = format!("{removal:?} stopped {how:?} write {stop}");
+            let later = journal(Arc::new(marked(store.clone(), &values)));
+            assert_sound(&later, &context).await;
+            // What is still there can be gone on with, and the removal repeated.
+            if later.open(&key("a")).await.is_ok() {
+                append(&later, "a", &BranchId::main(), 1).await.unwrap();
+            }
+            later.store().remove(&removal).await.unwrap();
+            assert_sound(&later, &context).await;
+            // What is made under the same name is protected as ever.
+            if let Removal::Session { .. } = removal {
+                create(&later, "a").await;
+                append(&later, "a", &BranchId::main(), 1).await.unwrap();
+            } else {
+                later.fork(&key("a"), &Position::new(BranchId::main(), Seq(1)), fork.clone()).await.unwrap();
+            }
+            flush(&later).await;
+            drop(later);
+            store.remove(&removal).await.unwrap();
+            let last = journal(Arc::new(marked(store, &values)));
+            match last.open(&key("a")).await {
+                Ok(info) => assert_eq!(missing(&info), ["fork 1…1"], "{context}"),
+                Err(_) => assert_eq!(gone(&last).await, ["a"], "{context}"),
+            }
+            if !stopping.has_stopped() {
+                break;
+            }
+            stopped.push((stop, how));
+        }
+        assert!(stopped.len() >= 6, "{removal:?}: {stopped:?}");
     }
 }
