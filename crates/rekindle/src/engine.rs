@@ -8,14 +8,15 @@ use std::time::Duration;
 use rekindle_core::codec::Codec;
 use rekindle_core::{
     Clock, Journal, Lease, MessageId, Namespace, OwnerId, Result, SessionHeader, SessionId, SessionInfo, SessionKey,
-    Store, Timestamp,
+    Store,
 };
 use rekindle_store::{StoreOptions, SystemClock, system_ids};
 
 use crate::clock::StoreClock;
 use crate::driver::Live;
 use crate::executor::graph::CheckpointConfig;
-use crate::secret::{NoSecrets, SecretSource};
+use crate::pace::Pace;
+use crate::secret::{Given, Masks, NoSecrets, SecretRef, SecretSource};
 use crate::session::Session;
 
 /// The level at which frames are compressed: the quickest, since small frames gain little by more.
@@ -45,8 +46,12 @@ struct Shared {
     journal: Journal,
     clock: Arc<StoreClock>,
     secrets: Arc<dyn SecretSource>,
+    /// Secrets that every run is given.
+    given: Vec<(String, SecretRef)>,
+    masks: Masks,
     lease: Duration,
     poll: Duration,
+    idle_poll: Option<Duration>,
     store_patience: Option<Duration>,
     owner: String,
     has_died: fn(&OwnerId) -> bool,
@@ -79,8 +84,11 @@ impl Engine {
             journal: journal.with_clock(Arc::clone(&clock) as _),
             clock,
             secrets: Arc::new(NoSecrets),
+            given: Vec::new(),
+            masks: Masks::default(),
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(250),
+            idle_poll: None,
             store_patience: None,
             owner: String::new(),
             has_died: |_| false,
@@ -96,6 +104,24 @@ impl Engine {
         self.change(|shared| shared.secrets = Arc::new(secrets))
     }
 
+    /// Says where a secret is, for every run that is not told otherwise: the operator's side of a name that
+    /// stands in sessions. References that stand in sessions themselves are not followed.
+    #[must_use]
+    pub fn with_secret(self, name: impl Into<String>, reference: SecretRef) -> Self {
+        self.change(|shared| shared.given.push((name.into(), reference)))
+    }
+
+    /// Shares the secrets a program knows with everything it runs: whatever is masked in one is in all.
+    #[must_use]
+    pub fn with_masks(self, masks: Masks) -> Self {
+        self.change(|shared| shared.masks = masks)
+    }
+
+    /// The secrets that are masked in what runs store and say.
+    pub fn masks(&self) -> &Masks {
+        &self.shared.masks
+    }
+
     /// How long a lease lasts without being renewed: how long after a process dies until another
     /// may take over. Fifteen seconds unless this says otherwise.
     #[must_use]
@@ -107,6 +133,14 @@ impl Engine {
     #[must_use]
     pub fn with_poll(self, poll: Duration) -> Self {
         self.change(|shared| shared.poll = poll.max(Duration::from_millis(5)))
+    }
+
+    /// How seldom a run looks for what other processes sent it while nothing comes: each fruitless look doubles
+    /// the time until the next one, up to this. Unless this is set, what the store declares
+    /// ([`Capabilities::idle_poll`](rekindle_core::Capabilities::idle_poll)).
+    #[must_use]
+    pub fn with_idle_poll(self, most: Duration) -> Self {
+        self.change(|shared| shared.idle_poll = Some(most))
     }
 
     /// Limits how long a run tries again while its store is out of reach or busy, before it does what
@@ -209,8 +243,11 @@ impl Engine {
             journal: shared.journal.clone(),
             clock: Arc::clone(&shared.clock),
             secrets: Arc::clone(&shared.secrets),
+            given: shared.given.clone(),
+            masks: shared.masks.clone(),
             lease: shared.lease,
             poll: shared.poll,
+            idle_poll: shared.idle_poll,
             store_patience: shared.store_patience,
             owner: shared.owner.clone(),
             has_died: shared.has_died,
@@ -219,6 +256,11 @@ impl Engine {
         };
         change(&mut copy);
         Self { shared: Arc::new(copy), namespace: self.namespace }
+    }
+
+    /// The secrets that every run is given.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (String, Given)> {
+        self.shared.given.iter().map(|(name, reference)| (name.clone(), Given::Reference(reference.clone())))
     }
 
     pub(crate) fn secrets(&self) -> &Arc<dyn SecretSource> {
@@ -232,10 +274,7 @@ impl Engine {
 
     /// Takes note of the store's time by a lease that was just granted or renewed.
     pub(crate) fn observe(&self, lease: &Lease) {
-        // One without end says nothing about the time.
-        if lease.info.expires_at < Timestamp::MAX {
-            let _ = self.shared.clock.observe(lease.info.expires_at.minus(self.shared.lease));
-        }
+        let _ = self.shared.clock.observe(lease.observed_at);
     }
 
     pub(crate) fn checkpoint_config(&self) -> Option<&CheckpointConfig> {
@@ -252,6 +291,12 @@ impl Engine {
 
     pub(crate) fn poll(&self) -> Duration {
         self.shared.poll
+    }
+
+    /// The pace at which a session is looked at for what other processes write.
+    pub(crate) fn pace(&self) -> Pace {
+        let declared = || self.journal().store().capabilities().idle_poll;
+        Pace::new(self.shared.poll, self.shared.idle_poll.or_else(declared).unwrap_or_default())
     }
 
     /// A new owner: one for each run, so that two runs of one process are as strange to each

@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::BoxFuture;
 use rekindle_core::{
-    BranchId, Entry, Error, Position, Record, Result, Retry, RunId, Seq, SessionInfo, SessionKey, Timestamp,
+    BranchId, Entry, Error, Head, Position, Record, Result, Retry, RunId, Seq, SessionInfo, SessionKey, Timestamp,
 };
 use rekindle_store::Watermark;
 use tokio::sync::broadcast::Receiver;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Driver, Live};
 use crate::engine::Engine;
+use crate::pace::Pace;
 
 /// How many batches are read at once.
 const PAGE: usize = 64;
@@ -97,8 +99,26 @@ pub struct Events {
     /// Fires when the run's task is over, even if it could not say so any more.
     over: Option<CancellationToken>,
     ended: bool,
+    pace: Pace,
+    /// The read under way. A caller that gives up leaves it here, and the next one goes on with it.
+    reading: Option<Reading>,
     /// Kept, so that a run that begins later is heard too.
     alive: Arc<Live>,
+}
+
+/// A read of the journal under way.
+struct Reading {
+    /// Never locked by two: it makes the reader `Sync`, which the future alone is not.
+    found: Mutex<BoxFuture<'static, Result<Found>>>,
+    /// Whether the run was over when it began: then there is nothing behind what it finds.
+    over: bool,
+}
+
+/// What a read found.
+struct Found {
+    entries: Vec<Entry>,
+    /// The base of the branch, if there was nothing new.
+    base: Option<Head>,
 }
 
 struct Stretch {
@@ -138,11 +158,18 @@ impl Events {
             until,
             over: None,
             ended: false,
+            pace: engine.pace(),
+            reading: None,
             alive,
         }
     }
 
     /// The next event. Nothing once the run it reads has ended.
+    ///
+    /// # Cancellation
+    ///
+    /// May be dropped at any time: no event is lost, and a read under way goes on where it was when this is called
+    /// again. So it can stand in a `select!` beside a timer, however long the store takes to answer.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             self.listen();
@@ -150,10 +177,27 @@ impl Events {
                 return Ok(Some(event));
             }
             if self.ended {
-                return Ok(None);
+                // Its last words may come behind the record of its end.
+                let Some(over) = self.over.clone().filter(|over| !over.is_cancelled()) else { return Ok(None) };
+                let said = tokio::select! {
+                    biased;
+                    said = self.live.recv() => said.ok(),
+                    () = over.cancelled() => None,
+                };
+                self.said.extend(said.filter(|event| self.is_ours(event)));
+                continue;
             }
-            let over = self.over.as_ref().is_some_and(CancellationToken::is_cancelled);
-            let more = match self.read_more().await {
+            match self.take_written() {
+                Some(true) => continue,
+                Some(false) => {
+                    let said = self.wait().await;
+                    self.said.extend(said);
+                    continue;
+                }
+                None => {}
+            }
+            let (over, found) = self.read().await;
+            let more = match found.and_then(|found| self.take_in(found)) {
                 // Whether the store is away for too long is for the run to say: its report does.
                 Err(error) if self.over.is_some() && error.retry() == Retry::Later => {
                     if !over {
@@ -164,7 +208,9 @@ impl Events {
                 }
                 more => more?,
             };
-            if !more {
+            if more {
+                self.pace.quicken();
+            } else {
                 // Over before the last look: there is no more.
                 self.ended |= over;
                 let said = if over { None } else { self.wait().await };
@@ -209,12 +255,55 @@ impl Events {
         }
     }
 
-    /// Reads what the journal has more of; whether it had any.
-    async fn read_more(&mut self) -> Result<bool> {
+    /// Takes what the run of this process wrote from its writer's hands. Nothing if there is no such run, or it
+    /// wrote too much since: then the journal is read. Whether there was any otherwise.
+    fn take_written(&mut self) -> Option<bool> {
+        let stretch = self.stretches.front_mut().filter(|_| self.reading.is_none())?;
+        if stretch.through.is_some() {
+            return None;
+        }
+        if self.watermark.is_none() {
+            self.watermark = self.alive.watermark(&stretch.branch);
+        }
+        // What an ended run wrote may have been pruned since; whoever reads that run alone has it at hand all the same.
+        let watermark = self.watermark.as_ref().filter(|writer| self.until.is_some() || !writer.is_closed())?;
+        if watermark.head().seq < stretch.next {
+            // The owner of the branch has written no more. Whether somebody else has, its end or a look tells.
+            let runs = self.over.as_ref().is_some_and(|over| !over.is_cancelled());
+            return runs.then_some(false);
+        }
+        for frame in watermark.frames(stretch.next)? {
+            let batch = self.engine.journal().decode(&self.session, &stretch.branch, &frame).ok()?;
+            for (seq, record) in batch.numbered().filter(|(seq, _)| *seq >= stretch.next) {
+                let position = Position::new(stretch.branch.clone(), seq);
+                self.buffer.push_back(Event::Recorded { position, at: batch.at, record: record.clone() });
+            }
+            stretch.next = batch.last.next();
+        }
+        Some(true)
+    }
+
+    /// Goes on with the read under way, or begins one; whether the run was over when it began, and what it found.
+    async fn read(&mut self) -> (bool, Result<Found>) {
+        let Some(stretch) = self.stretches.front() else {
+            let over = self.over.as_ref().is_some_and(CancellationToken::is_cancelled);
+            return (over, Ok(Found { entries: Vec::new(), base: None }));
+        };
+        let reading = self.reading.get_or_insert_with(|| Reading {
+            over: self.over.as_ref().is_some_and(CancellationToken::is_cancelled),
+            found: Mutex::new(Box::pin(stretch.read(self.engine.clone(), self.session.clone()))),
+        });
+        let found = reading.found.get_mut().unwrap_or_else(PoisonError::into_inner).await;
+        let over = reading.over;
+        self.reading = None;
+        (over, found)
+    }
+
+    /// Takes in what a read found; whether it was anything.
+    fn take_in(&mut self, found: Found) -> Result<bool> {
         let Some(stretch) = self.stretches.front_mut() else { return Ok(false) };
-        let entries = self.engine.journal().read(&self.session, &stretch.branch, stretch.next, PAGE).await?;
         let mut any = false;
-        for entry in entries {
+        for entry in found.entries {
             let batch = match entry {
                 Entry::Batch(batch) => batch,
                 // What was read before the damage comes first.
@@ -245,15 +334,12 @@ impl Events {
             }
             stretch.next = batch.last.next();
         }
-        if !any {
-            // Nothing is there: not yet, or not any more.
-            let info = self.engine.journal().open(&self.session).await?;
-            if let Some(base) = info.branch(&stretch.branch)?.base.filter(|base| base.seq >= stretch.next) {
-                let message = format!("records {} to {} were pruned", stretch.next, base.seq);
-                let gone = Position::new(stretch.branch.clone(), stretch.next);
-                stretch.next = base.seq.next();
-                return Err(Error::not_found(message).on(&self.session).at(gone).hint("read on, or look at the state"));
-            }
+        // Nothing is there: not yet, or not any more.
+        if let Some(base) = found.base.filter(|base| !any && base.seq >= stretch.next) {
+            let message = format!("records {} to {} were pruned", stretch.next, base.seq);
+            let gone = Position::new(stretch.branch.clone(), stretch.next);
+            stretch.next = base.seq.next();
+            return Err(Error::not_found(message).on(&self.session).at(gone).hint("read on, or look at the state"));
         }
         let done = stretch.through.is_some_and(|through| stretch.next > through);
         if done || (!any && stretch.through.is_some()) {
@@ -271,16 +357,17 @@ impl Events {
             self.watermark = self.alive.watermark(&stretch.branch);
         }
         let over = self.over.clone();
+        let pause = self.pace.next();
         let moved = async {
             match &mut self.watermark {
                 Some(watermark) if watermark.head().seq >= next => {}
                 Some(watermark) => {
                     if watermark.moved().await.is_none() {
                         self.watermark = None;
-                        tokio::time::sleep(self.engine.poll()).await;
+                        tokio::time::sleep(pause).await;
                     }
                 }
-                None => tokio::time::sleep(self.engine.poll()).await,
+                None => tokio::time::sleep(pause).await,
             }
         };
         tokio::select! {
@@ -296,7 +383,29 @@ impl Events {
             () = moved => None,
             () = async { match &over { Some(over) => over.cancelled().await, None => std::future::pending().await } } => None,
             // Another process may write, of which nobody tells us.
-            () = tokio::time::sleep(self.engine.poll()) => None,
+            () = tokio::time::sleep(pause) => {
+                self.pace.slow_down();
+                None
+            }
+        }
+    }
+}
+
+impl Stretch {
+    /// Reads the next page of it.
+    fn read(&self, engine: Engine, session: SessionKey) -> impl Future<Output = Result<Found>> + Send + 'static {
+        let (branch, next, through) = (self.branch.clone(), self.next, self.through);
+        async move {
+            let entries = engine.journal().read(&session, &branch, next, PAGE).await?;
+            let new = |entry: &Entry| match entry {
+                Entry::Batch(batch) => batch.last >= next && through.is_none_or(|through| batch.first <= through),
+                Entry::Damaged(_) => true,
+            };
+            let base = match entries.iter().any(new) {
+                true => None,
+                false => engine.journal().open(&session).await?.branch(&branch)?.base,
+            };
+            Ok(Found { entries, base })
         }
     }
 }

@@ -33,6 +33,10 @@
 //! * [`importer`]: sessions that other programs stored.
 //! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
+
 mod clock;
 mod driver;
 mod engine;
@@ -45,6 +49,7 @@ pub mod message;
 pub mod middleware;
 pub mod model;
 pub mod operations;
+mod pace;
 pub mod reduction;
 mod secret;
 mod session;
@@ -55,8 +60,8 @@ pub mod worker;
 pub use async_trait::async_trait;
 pub use driver::{
     Attempt, Budget, Budgets, DamagedInbox, Driver, Effect, End, Evicted, Fingerprint, Frequency, Inbox, NewCheckpoint,
-    OnWait, Performed, PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent, Tried,
-    WaitPurpose,
+    OnWait, Performed, PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent,
+    Stopper, Tried, WaitPurpose,
 };
 pub use engine::Engine;
 pub use event::{Event, Events, LiveEvent, LiveKind};
@@ -72,7 +77,7 @@ pub use message::{Message, Role};
 pub use rekindle_core::record::RunOutcome;
 pub use rekindle_core::*;
 pub use schemars;
-pub use secret::{Secret, SecretRef, SecretSource};
+pub use secret::{Masks, Secret, SecretRef, SecretSource};
 pub use session::Session;
 pub use wait::digest;
 

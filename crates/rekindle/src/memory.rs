@@ -4,6 +4,9 @@ use rekindle_core::record::RegisterSet;
 use rekindle_core::{Error, Json, Record, Result, State};
 
 use crate::driver::{MEMORY, register};
+use crate::secret::{names, not_given};
+
+pub(crate) use crate::secret::is_redacted;
 
 /// The memory as one call sees it. What is written goes into the first layer; what is read comes
 /// from the first layer that has it.
@@ -45,13 +48,25 @@ impl MemoryView {
     /// A key, if it may be read.
     pub(crate) fn read(&self, state: &State, key: &str) -> Result<Option<Json>> {
         self.check_read(key)?;
+        self.check_given(state, key)?;
         Ok(self.look(state, key))
     }
 
-    /// A key, whoever asks. What is never stored is not there any more after a restart.
+    /// A key, whoever asks; nothing if it holds a secret that was not given again.
     pub(crate) fn look(&self, state: &State, key: &str) -> Option<Json> {
-        let found = self.layers.iter().find_map(|layer| state.register(&format!("{layer}{key}")));
-        found.filter(|value| !is_redacted(value)).cloned()
+        self.raw(state, key).filter(|value| !is_redacted(value)).cloned()
+    }
+
+    /// An error if the key holds a secret that was not given again after a restart.
+    pub(crate) fn check_given(&self, state: &State, key: &str) -> Result<()> {
+        match self.raw(state, key).filter(|value| is_redacted(value)) {
+            Some(marked) => Err(not_given(&format!("memory key `{key}`"), &names(&marked.to_value()?))),
+            None => Ok(()),
+        }
+    }
+
+    fn raw<'a>(&self, state: &'a State, key: &str) -> Option<&'a Json> {
+        self.layers.iter().find_map(|layer| state.register(&format!("{layer}{key}")))
     }
 
     /// The record that sets a key, if it may be written.
@@ -78,11 +93,6 @@ impl MemoryView {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether a value is, or holds, the mark of something that is never stored.
-pub(crate) fn is_redacted(value: &Json) -> bool {
-    value.as_str().contains(r#""$redacted""#)
 }
 
 fn undeclared(node: &str, does: &str, key: &str) -> Error {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The register that holds what the session was last run with.
 pub(crate) const REGISTER: &str = "definition";
 
+/// The register that holds what was started for its runs. Sessions of which nothing was recorded have none.
+pub(crate) const STARTED: &str = "started";
+
 /// What a run depends on: the parts of an agent, a plan or a graph, each with a hash and, where
 /// it is short, its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,11 @@ impl Fingerprint {
     pub(crate) fn with_all(mut self, prefix: &str, other: &Self) -> Self {
         self.0.extend(other.0.iter().map(|(part, text)| (format!("{prefix}{part}"), text.clone())));
         self
+    }
+
+    /// Returns whether it depends on nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether it says something about `part`.

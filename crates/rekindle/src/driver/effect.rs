@@ -212,8 +212,7 @@ impl Driver {
     /// The hash by which a call is recognised: of its arguments as they are stored, so that it is the
     /// same after a restart.
     pub(crate) fn argument_hash(&self, arguments: &Json) -> Hash {
-        let stored = self.engine().journal().codec().redaction().value(arguments);
-        let stored = stored.unwrap_or_else(|_| arguments.clone());
+        let stored = self.redactor().arguments(arguments);
         // Arguments without a canonical form are recognised by their text.
         crate::wait::digest(&stored).unwrap_or_else(|_| Hash::of(stored.as_str().as_bytes()))
     }

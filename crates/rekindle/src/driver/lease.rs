@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rekindle_core::{BranchId, ErrorKind, Lease, OwnerId, Result, StoreExt as _};
+use rekindle_core::{BranchId, ErrorKind, Lease, OwnerId, Result, Retries, StoreExt as _};
 use tokio::sync::watch;
 
 use super::{Driver, Shared};
+use crate::event::LiveKind;
 
 /// An owner whose lease was ended so that a run could begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,15 +113,21 @@ impl Shared {
 /// Renews the lease a few times in its life and wakes the run when something is in its inbox,
 /// until the run ends.
 pub(crate) async fn keep(shared: Arc<Shared>) {
-    let (ttl, poll) = (shared.engine.lease(), shared.engine.poll());
-    let mut renewed = Instant::now();
+    let (ttl, mut pace) = (shared.engine.lease(), shared.engine.pace());
+    let (mut renewed, mut looked) = (Instant::now(), Instant::now());
+    let mut retries = SeenRetries::before(&shared);
     loop {
         let slept = Instant::now();
-        let tick = poll.min(ttl / 3);
-        tokio::select! {
-            () = tokio::time::sleep(tick) => {}
-            () = shared.live.inbox_changed() => {}
-        }
+        let until_renewal = match (ttl / 3).saturating_sub(renewed.elapsed()) {
+            // The last one failed.
+            Duration::ZERO => shared.engine.poll().min(ttl / 3),
+            left => left,
+        };
+        let tick = pace.next().saturating_sub(looked.elapsed()).min(until_renewal);
+        let told = tokio::select! {
+            () = tokio::time::sleep(tick) => false,
+            () = shared.live.inbox_changed() => true,
+        };
         let late = slept.elapsed().saturating_sub(tick);
         shared.late_micros.fetch_max(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
         if renewed.elapsed() >= ttl / 3 {
@@ -132,22 +139,53 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
         if shared.control.lost().is_some() {
             return;
         }
-        shared.look_into_inbox().await;
+        if told || looked.elapsed() >= pace.next() {
+            match shared.look_into_inbox().await {
+                true => pace.quicken(),
+                false => pace.slow_down(),
+            }
+            looked = Instant::now();
+        }
+        retries.tell(&shared);
+    }
+}
+
+/// The requests the store made again during a run, as far as they were announced.
+struct SeenRetries {
+    before: u64,
+    announced: u64,
+}
+
+impl SeenRetries {
+    fn before(shared: &Shared) -> Self {
+        Self { before: shared.engine.journal().store().retries().requests, announced: 0 }
+    }
+
+    /// Announces the first, and then each time there are twice as many.
+    fn tell(&mut self, shared: &Arc<Shared>) {
+        let Retries { requests, last } = shared.engine.journal().store().retries();
+        let new = requests.saturating_sub(self.before);
+        if new > 0 && new >= self.announced * 2 {
+            self.announced = new;
+            let text = format!("the store made {new} requests again: {}", last.unwrap_or_default());
+            Driver { shared: Arc::clone(shared) }.say(|| LiveKind::Notice(text));
+        }
     }
 }
 
 impl Shared {
-    /// Notes that there is something in the inbox, and what it means for calls under way.
-    async fn look_into_inbox(&self) {
-        let Ok(info) = self.engine.journal().open(&self.lease.session).await else { return };
-        let Ok(inbox) = info.branch(&BranchId::inbox()) else { return };
+    /// Notes that there is something in the inbox, and what it means for calls under way. Returns true if there
+    /// is something new.
+    async fn look_into_inbox(&self) -> bool {
+        let Ok(info) = self.engine.journal().open(&self.lease.session).await else { return false };
+        let Ok(inbox) = info.branch(&BranchId::inbox()) else { return false };
         let known = self.inbox_seen.load(Ordering::SeqCst);
         if inbox.head.seq.0 <= known {
-            return;
+            return false;
         }
         // If it cannot be read now, the next tick tries again.
         let Ok(entries) = super::inbox::read_behind(&self.engine, &self.lease.session, known, usize::MAX).await else {
-            return;
+            return true;
         };
         self.inbox_news.store(true, Ordering::SeqCst);
         // Unless the run itself has taken it over meanwhile, and reacted.
@@ -155,6 +193,7 @@ impl Shared {
             self.react(&entries.records, true);
         }
         self.news.notify_waiters();
+        true
     }
 }
 

@@ -47,7 +47,7 @@ pub use frequency::{Frequency, Smart};
 pub use inbox::Inbox;
 pub use lease::Evicted;
 pub use options::{DamagedInbox, OnWait, PersistFailure, ResumeOptions, RunOptions};
-pub use run::{End, RunHandle, RunReport};
+pub use run::{End, RunHandle, RunReport, Stopper};
 pub use waits::WaitPurpose;
 
 pub(crate) use budget::{Ledger, REGISTER as BUDGET};
@@ -72,7 +72,7 @@ pub(crate) use run::{panic_text, start};
 
 use crate::engine::Engine;
 use crate::event::{LiveEvent, LiveKind};
-use crate::secret::{Redactor, Secret, SecretRef};
+use crate::secret::{Cleaned, GivenSecrets, Redactor, Secret, disarm_record};
 use control::Control;
 use lease::Deadline;
 use unsaved::Unsaved;
@@ -81,7 +81,7 @@ use unsaved::Unsaved;
 pub(crate) const MEMORY: &str = "memory/";
 /// The register of a command that was taken over and is to be obeyed.
 pub(crate) const STOPPING: &str = "stopping";
-/// The prefix of registers that say where secrets are.
+/// The prefix of registers that say where secrets were said to be. They are for people: nothing follows them.
 pub(crate) const SECRET: &str = "secret/";
 
 /// One run of one session, as its executor and its calls see it. Cheap to clone.
@@ -108,6 +108,7 @@ pub(crate) struct Shared {
     control: Control,
     live: Arc<Live>,
     redactor: Arc<Redactor>,
+    given: GivenSecrets,
     /// Whether messages are input to the executor.
     reads_messages: bool,
     /// By how much the lease's keeper was woken too late, at worst.
@@ -252,26 +253,28 @@ impl Driver {
         self.read(|state| state.register(&format!("{MEMORY}{key}")).cloned()).await
     }
 
-    /// The value of a secret that was given by reference. It is looked up now, never stored, and
-    /// taken out of whatever calls of this run return.
+    /// The value of a secret that was given to the run or to its engine. It is looked up now, never stored,
+    /// and masked in whatever the run stores and says. A reference that stands in the session is not followed.
     pub async fn secret(&self, name: &str) -> Result<Secret> {
-        let reference = self.register::<String>(&format!("{SECRET}{name}")).await?;
-        let reference: SecretRef = match reference {
-            Some(text) => text.parse()?,
-            None => {
-                let error = rekindle_core::Error::not_found(format!("no secret `{name}` was given"));
-                return Err(error.hint(format!("start or resume with secret {name}=@env:VARIABLE")));
-            }
-        };
-        // A keychain or a program may take its time, and the lease must be renewed meanwhile.
-        let source = Arc::clone(self.engine().secrets());
-        let resolved = tokio::task::spawn_blocking(move || source.resolve(&reference)).await;
-        let secret = resolved.map_err(|_| {
-            let message = format!("the source of secrets failed while it looked up `{name}`");
-            rekindle_core::Error::new(rekindle_core::ErrorKind::StepFailed, message)
-        })??;
-        self.shared.redactor.learn(name, &secret);
-        Ok(secret)
+        let secret = self.shared.given.look_up(name).await?;
+        secret.ok_or_else(|| {
+            let error = rekindle_core::Error::not_found(format!("no secret `{name}` was given"));
+            error.hint(format!("start or resume with secret {name}=@env:VARIABLE"))
+        })
+    }
+
+    /// The secrets the run was given.
+    pub(crate) fn given(&self) -> &GivenSecrets {
+        &self.shared.given
+    }
+
+    /// Masks a secret from now on that the run uses without having been given it, as a model its key.
+    pub(crate) fn hide(&self, name: &str, secret: &Secret) {
+        self.shared.redactor.learn(name, secret);
+    }
+
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.shared.redactor
     }
 
     /// Takes note of what was used; recorded with the next commit.
@@ -373,17 +376,20 @@ impl Driver {
 }
 
 impl Core {
-    /// Takes records over into the state, all of them or none. Secrets this run has looked up do
-    /// not get in.
-    fn stage(&mut self, records: Vec<Record>) -> Result<()> {
+    /// Takes records over into the state, all of them or none. Secrets are not among what is stored.
+    fn stage(&mut self, mut records: Vec<Record>) -> Result<()> {
         for record in &records {
             limits::check(record, &self.limits)?;
         }
-        let records: Vec<Record> = records.into_iter().map(|record| self.redactor.clean_record(record)).collect();
-        self.state.check(&records)?;
-        for record in records {
-            self.unsaved.note(&self.state, &record);
-            self.state.apply(&record)?;
+        records.iter_mut().for_each(|record| disarm_record(&self.state, record));
+        self.redactor.learn_from(&records);
+        let (applied, stored): (Vec<_>, Vec<_>) =
+            self.redactor.clean(records).into_iter().map(|Cleaned { applied, stored }| (applied, stored)).unzip();
+        self.state.check(&applied)?;
+        for (applied, stored) in applied.into_iter().zip(stored) {
+            self.unsaved.note(&self.state, &applied);
+            self.state.apply(&applied)?;
+            let record = stored.unwrap_or(applied);
             let size = limits::size(&record);
             self.bytes_since_step += size;
             self.staged_bytes += size;

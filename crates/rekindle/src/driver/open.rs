@@ -30,7 +30,7 @@ use super::{
 use crate::engine::Engine;
 use crate::executor::Executor;
 use crate::executor::graph::state::OVERLAY;
-use crate::secret::Redactor;
+use crate::secret::{Given, GivenSecrets, Redactor, missing};
 
 /// What is to be opened, and for whom.
 pub(crate) struct Opening<'a> {
@@ -40,6 +40,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) has_input: bool,
     pub(crate) options: RunOptions,
     pub(crate) resume: ResumeOptions,
+    /// The secrets of the run: its own, and those of the engine.
+    pub(crate) given: GivenSecrets,
 }
 
 /// A run that may begin.
@@ -141,10 +143,11 @@ async fn resumable(opening: &Opening<'_>, id: &CheckpointId) -> Result<Position>
 /// The checks, before anything is claimed: everything that could be refused later.
 async fn check_before(opening: &Opening<'_>, start: &Position, branch: &BranchInfo) -> Result<Option<Record>> {
     let journal = opening.engine.journal();
-    let restored = match opening.resume.fallback {
+    let mut restored = match opening.resume.fallback {
         true => journal.load_or_fall_back(opening.session, Some(start)).await?.0,
         false => journal.load(opening.session, Some(start)).await?,
     };
+    fill_secrets(opening, &mut restored.state).await?;
     let stale = check_seen(opening, &branch.branch, branch.head).await?;
     let taken = restored.state.inbox_taken();
     if start.seq == branch.head.seq {
@@ -232,13 +235,17 @@ impl Claim {
 }
 
 async fn open_under(opening: &Opening<'_>, mut claim: Claim) -> Result<Opened> {
-    let (restored, claim, substituted, unread) = match claim.looked.take() {
+    let (mut restored, claim, substituted, unread) = match claim.looked.take() {
         Some(Looked { restored, unread }) => (restored, claim, None, Some(unread)),
         None => {
             let (restored, claim, substituted) = restore(opening, claim).await?;
             (restored, claim, substituted, None)
         }
     };
+    if let Err(error) = fill_secrets(opening, &mut restored.state).await {
+        release(opening.engine, &claim.lease).await;
+        return Err(error);
+    }
     let prepared = async {
         let prepared = prepare_claimed(opening, &restored, &claim, unread.as_ref()).await?;
         let lost = lost_history(opening, &restored, &claim).await?;
@@ -407,7 +414,7 @@ async fn prepare(
     records.extend(own_run::taken(state)?);
     records.extend(input_taken(resume, state, case)?);
     records.extend(drift);
-    records.extend(modifications(resume, state)?);
+    records.extend(modifications(opening, state)?);
     let mut ledger: Ledger = state.register(budget::REGISTER).map(Json::decode).transpose()?.unwrap_or_default();
     records.extend(raise(opening, &mut ledger)?);
     ledger.raised_now &= case == Case::NewTurn;
@@ -457,7 +464,9 @@ async fn check(
     })?;
     let drift = check_drift(opening, restored, &opening.executor.fingerprint(), case)?;
     if case == Case::Resume {
-        let set: Vec<&str> = opening.resume.set.iter().map(|(key, _)| key.as_str()).collect();
+        let given =
+            opening.given.named().iter().map(|(name, _)| name).filter(|name| opening.given.kept(name).is_some());
+        let set: Vec<&str> = opening.resume.set.iter().map(|(key, _)| key).chain(given).map(String::as_str).collect();
         opening.executor.check(&restored.state, &set)?;
     }
     Ok((case, drift))
@@ -522,7 +531,10 @@ async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq, unre
 fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {
     let recorded = restored.state.register(drift::REGISTER);
     let old: Option<Fingerprint> = recorded.map(Json::decode).transpose()?;
-    let changes = old.as_ref().map_or_else(Vec::new, |old| old.changes(new));
+    let mut changes = old.as_ref().map_or_else(Vec::new, |old| old.changes(new));
+    let started = &opening.options.depends_on;
+    let old_started: Option<Fingerprint> = restored.state.register(drift::STARTED).map(Json::decode).transpose()?;
+    changes.extend(old_started.iter().flat_map(|old| old.changes(started)));
     let mut records = Vec::new();
     if let (Some(old), Case::Resume, false) = (&old, case, changes.is_empty()) {
         let Some(reason) = &opening.resume.accept_drift else { return Err(drift::refused(&changes)) };
@@ -539,26 +551,70 @@ fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, ca
     if old.is_none() || !changes.is_empty() {
         records.push(RegisterSet::new(register(drift::REGISTER)?, new.to_json()?).into());
     }
+    if old_started.as_ref().unwrap_or(&Fingerprint::new()) != started {
+        records.push(RegisterSet::new(register(drift::STARTED)?, started.to_json()?).into());
+    }
     Ok(records)
 }
 
-/// What the caller set: memory by value, secrets by reference.
-fn modifications(resume: &ResumeOptions, state: &State) -> Result<Vec<Record>> {
-    let mut records = Vec::new();
-    if !resume.set.is_empty() || !resume.secrets.is_empty() {
-        let reason = "set when the run was started or resumed".to_owned();
-        records.push(Edit { author: resume.author(), reason, extra: Extra::new() }.into());
+/// Looks up the secrets that the memory holds marks of, or that the run was given for it, and puts them in
+/// place of the marks. Only this process sees that state.
+async fn fill_secrets(opening: &Opening<'_>, state: &mut State) -> Result<()> {
+    let Opening { engine, executor, resume, given, .. } = opening;
+    if given.named().is_empty() {
+        return Ok(());
     }
-    for (key, value) in &resume.set {
-        records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value.clone()).into());
+    let redaction = engine.journal().codec().redaction();
+    let mut wanted = missing(state);
+    wanted.extend(executor.reads());
+    wanted.retain(|name| given.has(name));
+    let own = resume.secrets.iter().map(|(name, _)| name);
+    let held = |name: &&String| redaction.excludes(name) || state.register(&format!("{MEMORY}{name}")).is_some();
+    wanted.extend(own.filter(held).cloned());
+    given.keep(&wanted).await?;
+    given.fill(state)
+}
+
+/// What the caller set: memory by value, secrets by reference.
+fn modifications(opening: &Opening<'_>, state: &State) -> Result<Vec<Record>> {
+    let Opening { resume, executor, given, .. } = opening;
+    let mut records = Vec::new();
+    let mut set = |key: &str, value: Json| {
+        records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value).into());
         // What a strand of a graph wrote before counts less than what is set now.
         let layers = state.registers_under(OVERLAY).map(|(register, _)| register);
         let written = layers.filter(|register| register.as_str().rsplit('/').next() == Some(key));
         records.extend(written.map(|register| Record::from(RegisterUnset::new(register.clone()))));
+        Ok::<_, Error>(())
+    };
+    for (key, value) in &resume.set {
+        set(key, value.clone())?;
     }
-    for (name, reference) in &resume.secrets {
-        let value = Json::from(reference.as_str());
-        records.push(RegisterSet::new(register(&format!("{SECRET}{name}"))?, value).into());
+    // The value goes into the state of this process, its mark into the journal.
+    let mut keys = if given.named().is_empty() { Vec::new() } else { executor.reads() };
+    keys.extend(resume.secrets.iter().map(|(name, _)| name.clone()));
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        let held = state.register(&format!("{MEMORY}{key}"));
+        let is_own = resume.secrets.iter().any(|(name, _)| *name == key);
+        match given.kept(&key).map(Json::from) {
+            Some(value) if held.is_none() || is_own && held != Some(&value) => set(&key, value)?,
+            _ => {}
+        }
+    }
+    for (number, (name, given)) in resume.secrets.iter().enumerate() {
+        let counts = !resume.secrets[number + 1..].iter().any(|(later, _)| later == name);
+        if let (true, Given::Reference(reference)) = (counts, given) {
+            let (key, value) = (format!("{SECRET}{name}"), Json::from(reference.as_str()));
+            if state.register(&key) != Some(&value) {
+                records.push(RegisterSet::new(register(&key)?, value).into());
+            }
+        }
+    }
+    if !records.is_empty() {
+        let reason = "set when the run was started or resumed".to_owned();
+        records.insert(0, Edit { author: resume.author(), reason, extra: Extra::new() }.into());
     }
     Ok(records)
 }
@@ -592,7 +648,8 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
     live.begin(lease.branch.clone(), writer.watermark());
     let inbox_taken = restored.state.inbox_taken().max(inbox_skipped).0;
     let has_failed = restored.state.status() == Status::Failed;
-    let redactor: Arc<Redactor> = Arc::default();
+    let codec = engine.journal().codec();
+    let redactor = Arc::new(Redactor::new(engine.masks().clone(), codec.redaction().clone()));
     let core = Core {
         limits: *engine.journal().codec().limits(),
         redactor: Arc::clone(&redactor),
@@ -627,6 +684,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         control: Control::default(),
         live,
         redactor,
+        given: opening.given.clone(),
         reads_messages: opening.executor.reads_messages(),
         late_micros: AtomicU64::new(0),
         inbox_seen: AtomicU64::new(inbox_taken),

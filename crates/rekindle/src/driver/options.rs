@@ -7,9 +7,9 @@ use rekindle_core::retention::Policy;
 use rekindle_core::{BranchId, CheckpointId, Head, Json, Result, RunId};
 
 use super::looked::{Handover, Looked};
-use super::{Budget, Budgets, Frequency};
+use super::{Budget, Budgets, Fingerprint, Frequency};
 use crate::executor::graph::CheckpointConfig;
-use crate::secret::SecretRef;
+use crate::secret::{Given, Secret, SecretRef};
 
 /// Policy for when the store fails for longer than a few tries. A store that is out of reach is
 /// tried again first, as long as [`Engine::with_store_patience`](crate::Engine::with_store_patience)
@@ -78,6 +78,9 @@ pub struct RunOptions {
     pub partial_bytes: usize,
     /// or after so long, whichever comes first.
     pub partial_interval: Duration,
+    /// Adds what its runs depend on beside what its executor says: programs and servers that are started for
+    /// them. A change is drift.
+    pub depends_on: Fingerprint,
 }
 
 impl Default for RunOptions {
@@ -96,6 +99,7 @@ impl Default for RunOptions {
             grace: Duration::from_secs(10),
             partial_bytes: 4 << 10,
             partial_interval: Duration::from_secs(2),
+            depends_on: Fingerprint::new(),
         }
     }
 }
@@ -205,7 +209,7 @@ pub struct ResumeOptions {
     pub(crate) allow_stale: Option<String>,
     pub(crate) accept_drift: Option<String>,
     pub(crate) set: Vec<(String, Json)>,
-    pub(crate) secrets: Vec<(String, SecretRef)>,
+    pub(crate) secrets: Vec<(String, Given)>,
     pub(crate) raise: Vec<(Budget, u64)>,
     pub(crate) checkpoint: Option<CheckpointId>,
     pub(crate) branch: Option<BranchId>,
@@ -262,10 +266,29 @@ impl ResumeOptions {
         self
     }
 
-    /// Says where a secret is. The reference is recorded, the secret never.
+    /// Says where a secret is. The reference is recorded, the secret never. A tool asks for it by name; a key
+    /// of the memory of that name holds it, if it is one that is never stored, stood there before, or is one
+    /// that the plan or the graph reads.
+    ///
+    /// It counts for this run. A later resume is told again, or the engine is
+    /// ([`Engine::with_secret`](crate::Engine::with_secret)): references in sessions are not followed.
     pub fn secret(mut self, name: impl Into<String>, reference: &str) -> Result<Self> {
-        self.secrets.push((name.into(), reference.parse()?));
+        self.secrets.push((name.into(), Given::Reference(reference.parse()?)));
         Ok(self)
+    }
+
+    /// The same for a secret that nothing else is said of.
+    #[must_use]
+    pub fn default_secret(mut self, name: impl Into<String>, reference: SecretRef) -> Self {
+        self.secrets.insert(0, (name.into(), Given::Reference(reference)));
+        self
+    }
+
+    /// Gives a secret itself, as somebody typed it in. Only its name is recorded.
+    #[must_use]
+    pub fn secret_value(mut self, name: impl Into<String>, secret: Secret) -> Self {
+        self.secrets.push((name.into(), Given::Value(secret)));
+        self
     }
 
     /// Raises a budget to `limit`; recorded.

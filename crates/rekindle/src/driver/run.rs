@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
@@ -25,6 +26,7 @@ use crate::engine::Engine;
 use crate::event::{Events, LiveKind};
 use crate::executor::{Executor, Input};
 use crate::message::Message;
+use crate::secret::GivenSecrets;
 
 /// How an executor says that its run ended.
 #[derive(Clone, Debug)]
@@ -115,7 +117,7 @@ impl RunHandle {
         self.driver.shared.evicted.as_ref()
     }
 
-    /// The next thing the run does; nothing once it has ended.
+    /// The next thing the run does; nothing once it has ended. May be dropped at any time, see [`Events::next`].
     pub async fn next_event(&mut self) -> Result<Option<crate::Event>> {
         self.events.next().await
     }
@@ -126,8 +128,13 @@ impl RunHandle {
         self.stopper().stop(reason);
     }
 
-    /// What stops the run while somebody else waits for its report.
-    pub(crate) fn stopper(&self) -> Stopper {
+    /// The time calls under way have to end once the run is asked to pause.
+    pub fn grace(&self) -> Duration {
+        self.driver.options().grace
+    }
+
+    /// Stops the run while this handle is in use, e.g. by [`RunHandle::next_event`] or [`RunHandle::report`].
+    pub fn stopper(&self) -> Stopper {
         Stopper(self.driver.clone())
     }
 
@@ -155,13 +162,13 @@ impl RunHandle {
     }
 }
 
-/// Stops a run.
+/// Stops a run, see [`RunHandle::stopper`].
 #[derive(Clone, Debug)]
-pub(crate) struct Stopper(Driver);
+pub struct Stopper(Driver);
 
 impl Stopper {
-    /// Asks the run to pause; asked again, it stops at once.
-    pub(crate) fn stop(&self, reason: &str) {
+    /// Asks the run to pause, as [`RunHandle::stop`] does; asked again, it stops at once.
+    pub fn stop(&self, reason: &str) {
         if self.0.control().stopping().is_some() {
             self.0.control().stop_calls();
         }
@@ -192,7 +199,9 @@ pub(crate) async fn start(
 ) -> Result<RunHandle> {
     let has_input = !input.is_empty();
     let options = configured(engine, executor.kind(), options, &resume);
-    let opening = Opening { engine, session, executor: executor.as_ref(), has_input, options, resume };
+    let named = engine.given().chain(resume.secrets.iter().cloned()).collect();
+    let given = GivenSecrets::new(Arc::clone(engine.secrets()), named, engine.masks().clone());
+    let opening = Opening { engine, session, executor: executor.as_ref(), has_input, options, resume, given };
     let Opened { driver, case, keeper } = open(opening).await?;
     let first = driver.shared.core.lock().await.writer.durable().seq;
     let over = CancellationToken::new();
@@ -287,7 +296,7 @@ impl Driver {
         self.apply_retention().await;
         let report = self.report(end).await;
         match error {
-            Some(error) if report.outcome == RunOutcome::Failed => Err(error),
+            Some(error) if report.outcome == RunOutcome::Failed => Err(self.redactor().error(error)),
             error => Ok(RunReport { cause: error.map(|error| error.kind().clone()), ..report }),
         }
     }
@@ -319,14 +328,17 @@ impl Driver {
 
     async fn report(&self, end: End) -> RunReport {
         let core = self.shared.core.lock().await;
+        // A flow gives a value of its own back to its caller; what others give back is for people.
+        let is_flow = core.state.run().is_some_and(|run| run.started.executor == crate::executor::flow::KIND);
+        let said = |value: Json| if is_flow { value } else { self.redactor().texts(value) };
         RunReport {
             session: self.session().clone(),
             branch: self.branch().clone(),
             run: self.run().clone(),
             outcome: end.outcome,
-            reason: end.reason,
-            answer: end.answer,
-            value: end.value.or_else(|| core.told.clone()),
+            reason: self.redactor().text(end.reason),
+            answer: end.answer.map(|answer| self.redactor().message(answer)),
+            value: end.value.or_else(|| core.told.clone()).map(said),
             head: core.writer.head(),
             spent: core.ledger.turn,
             waits: core.state.waits().map(|wait| wait.opened.clone()).collect(),

@@ -58,7 +58,9 @@ impl Driver {
             self.stage_checkpoint(NewCheckpoint { kind, description, ..before }).await?;
         }
         let wait = WaitId::generate(self.engine().journal().ids(), self.now());
-        let mut opened = spec.open(wait.clone(), self.now())?;
+        // People approve what they see, which is what is stored.
+        let arguments = spec.arguments.as_ref().map(|arguments| self.redactor().arguments(arguments));
+        let mut opened = WaitSpec { arguments, ..spec.clone() }.open(wait.clone(), self.now())?;
         opened.effect = effect;
         opened.run = Some(self.run().clone());
         opened.extra.insert("purpose".into(), purpose.as_str().into());

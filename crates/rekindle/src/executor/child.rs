@@ -11,7 +11,7 @@ use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome, Usage};
 use rekindle_core::{BranchId, Error, ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, State, Status};
 
 use super::Executor;
-use crate::driver::{BUDGET, Ledger, ResumeOptions, RunOptions, RunReport, SECRET, start};
+use crate::driver::{BUDGET, Ledger, ResumeOptions, RunOptions, RunReport, start};
 use crate::message::Message;
 use crate::session::Session;
 use crate::tool::{Retries, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
@@ -77,10 +77,8 @@ impl ChildTool {
             _ => {}
         }
         let mut input = if begun { Vec::new() } else { vec![self.work.input(arguments)?] };
-        let mut secrets = new_secrets(context, &state).await?;
         loop {
-            let (input, secrets) = (std::mem::take(&mut input), std::mem::take(&mut secrets));
-            let report = self.run_once(context, session, input, secrets).await?;
+            let report = self.run_once(context, session, std::mem::take(&mut input)).await?;
             let waits = report.outcome == RunOutcome::Waiting && context.holds() && !context.is_cancelled();
             if !waits || !self.answered(context, session, &report).await? {
                 return Ok(Some(report));
@@ -88,19 +86,11 @@ impl ChildTool {
         }
     }
 
-    async fn run_once(
-        &self,
-        context: &ToolContext,
-        session: &Session,
-        input: Vec<Message>,
-        secrets: Vec<(String, String)>,
-    ) -> Result<RunReport> {
+    async fn run_once(&self, context: &ToolContext, session: &Session, input: Vec<Message>) -> Result<RunReport> {
         // The run of a dead parent may still hold the child's lease for a moment.
         let mut options = ResumeOptions::new(format!("parent {}", context.session()))
             .patience(session.engine().lease().saturating_mul(2));
-        for (name, reference) in secrets {
-            options = options.secret(name, &reference)?;
-        }
+        options.secrets = context.given();
         let (executor, run) = (self.work.executor(), self.work.options());
         let handle = start(session.engine(), session.key(), executor, input, run, options).await?;
         let run = handle.run().clone();
@@ -124,12 +114,13 @@ impl ChildTool {
         let due = report.waits.iter().flat_map(|wait| [wait.remind_at, wait.expires_at]).flatten();
         // A child without a wait of its own waits for a child of its own: it is looked after now and then.
         let due = due.filter(|at| *at > now).min().or(report.waits.is_empty().then(|| now.plus(LOOK_AFTER)));
+        let mut pace = session.engine().pace();
         loop {
             if inbox().await? > before || due.is_some_and(|due| due <= clock.now()) {
                 return Ok(true);
             }
             tokio::select! {
-                () = tokio::time::sleep(session.engine().poll()) => {}
+                () = pace.pause() => {}
                 () = context.cancelled() => return Ok(false),
             }
         }
@@ -178,13 +169,6 @@ impl Tool for ChildTool {
             }
         }
     }
-}
-
-/// Where the secrets of the parent are, as far as the child does not know it.
-async fn new_secrets(context: &ToolContext, child: &State) -> Result<Vec<(String, String)>> {
-    let given = context.secret_references().await.into_iter();
-    let new = given.filter(|(name, reference)| child.register(&format!("{SECRET}{name}")) != Some(reference));
-    new.map(|(name, reference)| Ok((name, reference.decode()?))).collect()
 }
 
 /// The error of a child, with what the child used.

@@ -68,4 +68,13 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn fuzzed_durations() {
+        rekindle_fuzz::fuzz!("duration").seeds(["500ms", "30s", "5m", "2h", "1d"]).text(|text| {
+            let duration = parse(text)?;
+            assert_eq!(parse(&print(duration)), Ok(duration));
+            Ok::<(), String>(())
+        });
+    }
 }

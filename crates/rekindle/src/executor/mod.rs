@@ -55,6 +55,11 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
     /// what is missing is named, and nothing was recorded yet.
     fn check(&self, state: &State, set: &[&str]) -> Result<()>;
 
+    /// The keys of the memory that it reads by name: a secret that was given under such a name is put there.
+    fn reads(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What closes a turn that was given up, and clears what a finished one left, before a new one
     /// begins.
     fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>>;

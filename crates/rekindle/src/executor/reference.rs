@@ -235,4 +235,24 @@ mod tests {
         assert_eq!(walk(value.clone(), &path("rows.2.n")), None);
         assert_eq!(walk(value, &path("rows.x")), None);
     }
+
+    #[test]
+    fn fuzzed_templates() {
+        let seeds = [
+            r#"{"a":"${query}","b":["$${x}","x ${steps.fetch.output.rows} y"],"c":1}"#,
+            r#""${memory.k}""#,
+            "\"plain\"",
+        ];
+        rekindle_fuzz::fuzz!("template").seeds(seeds).words(["$${", "${a.b}", "${ a . 0 }", "}"]).text(|text| {
+            let value: Value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+            let template = Template::parse(&value).ok()?;
+            for reference in template.references() {
+                let _ = (reference.root(), reference.name(), reference.rest(2), reference.to_string());
+                let _ = walk(value.clone(), reference.rest(0));
+            }
+            let filled = template.fill(&mut |_| Ok::<_, ()>(json!({"b": [1, "x"]}))).unwrap();
+            assert_eq!(filled.is_object(), value.is_object() || matches!(template, Template::Whole(_)));
+            Some(())
+        });
+    }
 }

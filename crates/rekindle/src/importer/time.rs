@@ -118,4 +118,14 @@ mod tests {
         }
         assert_eq!(timestamp(&Value::Null), None);
     }
+
+    #[test]
+    fn fuzzed_times() {
+        let seeds =
+            ["2025-01-15T10:30:00.1234567+02:00", "2025-01-15 10:30", "9999-12-31T23:59:60-23:59", "1970-01-01"];
+        rekindle_fuzz::fuzz!("import-time").seeds(seeds).text(|text| {
+            let _ = serde_json::from_str(text).ok().and_then(|value| timestamp(&value));
+            parse(text)
+        });
+    }
 }

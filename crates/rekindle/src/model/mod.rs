@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::message::{Message, Part, Role, ToolCall};
 use crate::reduction::View;
+use crate::secret::Secret;
 use crate::tool::ToolSpec;
 
 /// A model.
@@ -54,6 +55,12 @@ pub trait Model: fmt::Debug + Send + Sync + 'static {
 
     /// What it can do beyond answering.
     fn capabilities(&self) -> ModelCapabilities;
+
+    /// The secrets it uses, named: its key. They are masked in whatever is stored and said, also if it says them
+    /// itself.
+    fn secrets(&self) -> Vec<(String, Secret)> {
+        Vec::new()
+    }
 
     /// Answers.
     async fn answer(&self, request: &ModelRequest, deltas: &Deltas) -> Result<Answer, ModelError>;

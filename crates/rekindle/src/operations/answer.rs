@@ -2,14 +2,14 @@
 
 use rekindle_core::record::{Decision, Extra, InboxAnswer, WaitDecision, WaitKind, WaitOpened};
 use rekindle_core::{
-    BranchId, Condition, Error, ErrorKind, Hash, Json, MessageId, Position, Record, Restored, Result, SessionKey,
-    Timestamp, WaitId, WaitState,
+    BranchId, Condition, Error, ErrorKind, Hash, Identity, Json, MessageId, Position, Record, Restored, Result,
+    SessionKey, Timestamp, WaitId, WaitState,
 };
 use serde::{Deserialize, Serialize};
 
 use super::inbox::{self, Received};
 use super::show::{self, Owner};
-use super::{waits, write};
+use super::{plain, waits, write};
 use crate::driver::{is_for_branch, on_branch};
 use crate::engine::Engine;
 use crate::wait::{check_answer, verdict};
@@ -23,6 +23,12 @@ pub struct Answer {
     pub decision: Decision,
     /// By whom.
     pub author: String,
+    /// The credential of the author; see [`Identity`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// True if the credential does not prove the author.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claimed: bool,
     /// The answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Json>,
@@ -44,11 +50,15 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn new(wait: WaitId, decision: Decision, author: impl Into<String>) -> Self {
+    /// A decision without anything beside it.
+    pub fn new(wait: WaitId, decision: Decision, by: impl Into<Identity>) -> Self {
+        let Identity { author, credential, claimed } = by.into();
         Self {
             wait,
             decision,
-            author: author.into(),
+            author,
+            credential,
+            claimed,
             value: None,
             arguments: None,
             digest: None,
@@ -59,18 +69,18 @@ impl Answer {
     }
 
     /// Yes, to exactly the arguments with that digest.
-    pub fn approve(wait: WaitId, digest: Option<Hash>, author: impl Into<String>) -> Self {
-        Self { digest, ..Self::new(wait, Decision::Approve, author) }
+    pub fn approve(wait: WaitId, digest: Option<Hash>, by: impl Into<Identity>) -> Self {
+        Self { digest, ..Self::new(wait, Decision::Approve, by) }
     }
 
     /// No.
-    pub fn reject(wait: WaitId, author: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), ..Self::new(wait, Decision::Reject, author) }
+    pub fn reject(wait: WaitId, by: impl Into<Identity>, reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::new(wait, Decision::Reject, by) }
     }
 
     /// Here is the answer.
-    pub fn value(wait: WaitId, value: Json, author: impl Into<String>) -> Self {
-        Self { value: Some(value), ..Self::new(wait, Decision::Answer, author) }
+    pub fn value(wait: WaitId, value: Json, by: impl Into<Identity>) -> Self {
+        Self { value: Some(value), ..Self::new(wait, Decision::Answer, by) }
     }
 
     /// Answers the wait of that branch.
@@ -129,6 +139,9 @@ async fn give_from(
     answer: &Answer,
     mut restored: Option<Restored>,
 ) -> Result<Answered> {
+    for json in [&answer.value, &answer.arguments].into_iter().flatten() {
+        plain::refuse(engine, "the answer", json)?;
+    }
     let answer = &Answer { id: answer.id.clone().or_else(|| Some(engine.new_message_id())), ..answer.clone() };
     for _ in 0..ATTEMPTS {
         let open = match restored.take() {
@@ -197,7 +210,14 @@ async fn give_to(engine: &Engine, restored: &Restored, answer: &Answer) -> Resul
 
 /// Gives the signal `name` to the session that waits for it: to its current branch, or to the one other
 /// branch that does.
-pub async fn signal(engine: &Engine, session: &SessionKey, name: &str, value: Json, author: &str) -> Result<Answered> {
+pub async fn signal(
+    engine: &Engine,
+    session: &SessionKey,
+    name: &str,
+    value: Json,
+    by: impl Into<Identity>,
+) -> Result<Answered> {
+    let author = by.into();
     let context = |error: Error| error.during("signal").on(session);
     let restored = engine.journal().load(session, None).await.map_err(context)?;
     let is_named = |opened: &WaitOpened| opened.kind == WaitKind::Signal && opened.prompt == name;
@@ -266,6 +286,8 @@ fn record(engine: &Engine, answer: &Answer) -> InboxAnswer {
         wait: answer.wait.clone(),
         decision: answer.decision,
         author: write::by(&answer.author),
+        credential: answer.credential.clone(),
+        claimed: answer.claimed,
         value: answer.value.clone(),
         arguments: answer.arguments.clone(),
         digest: answer.digest,
@@ -295,7 +317,11 @@ fn since_change(wait: &WaitState) -> &[WaitDecision] {
 
 /// Whether the same person decided the same.
 fn is_same(decision: &WaitDecision, answer: &Answer) -> bool {
-    decision.author == write::by(&answer.author)
+    let is_author = match &answer.credential {
+        Some(_) => decision.credential == answer.credential,
+        None => decision.credential.is_none() && decision.author == write::by(&answer.author),
+    };
+    is_author
         && decision.decision == answer.decision
         && decision.value == answer.value
         && decision.arguments == answer.arguments

@@ -4,11 +4,13 @@ use rekindle_core::record::{LogAppend, LogSplice, RegisterSet, RegisterUnset};
 use rekindle_core::{Error, Json, LogName, Record, RegisterKey, Result, RunId, State};
 use serde::{Deserialize, Serialize};
 
+use super::plain;
 use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, NEXT_RUN, SECRET};
 use crate::engine::Engine;
 use crate::executor::{agent, by_name, plan};
 use crate::message::Message;
 use crate::secret::SecretRef;
+use crate::secret::disarm_record;
 
 /// A change to the state of a session. Changes are made one after the other; an index counts
 /// what the changes before it have left.
@@ -104,7 +106,9 @@ pub(super) fn records(engine: &Engine, state: &State, changes: &[Change]) -> Res
     let mut state = state.clone();
     let mut records = Vec::new();
     for (number, change) in changes.iter().enumerate() {
-        let record = change.record(engine, &state).map_err(|error| numbered(error, number, changes.len()))?;
+        let mut record = change.record(engine, &state).map_err(|error| numbered(error, number, changes.len()))?;
+        plain::refuse_record(engine, &record).map_err(|error| numbered(error, number, changes.len()))?;
+        disarm_record(&state, &mut record);
         state.apply(&record)?;
         records.push(record);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rekindle_core::high_water::not_created_anew;
 use rekindle_core::queue::{Job, JobQuery, JobState, KeyLimit, NewJob, Queue, QueueInfo, When, WorkerInfo};
 use rekindle_core::record::{InboxMessage, InboxMode};
 use rekindle_core::{
@@ -11,7 +12,7 @@ use rekindle_core::{
 use serde::Serialize;
 
 use super::go_on::going_on;
-use super::{send, write};
+use super::{plain, send, write};
 use crate::driver::marked_input;
 use crate::engine::Engine;
 use crate::message::Message;
@@ -217,9 +218,14 @@ pub async fn enqueue(engine: &Engine, job: &Enqueue) -> Result<EnqueuedJob> {
     Ok(EnqueuedJob { created, message, repeated, run, job: view })
 }
 
-/// An error if the input is larger than a run could begin with.
+/// An error if the input is larger than a run could begin with, or holds what is never stored.
 fn check_input(engine: &Engine, job: &Enqueue) -> Result<()> {
-    let Some(JobInput::Input(input)) = &job.input else { return Ok(()) };
+    let input = match &job.input {
+        None => return Ok(()),
+        Some(JobInput::Message(message)) => return plain::refuse(engine, "the message", &Json::of(message)?),
+        Some(JobInput::Input(input)) => input,
+    };
+    plain::refuse(engine, "the input", input)?;
     // It is stored twice when its run begins, in one batch with everything else.
     let most = engine.journal().codec().limits().record_bytes / 4;
     let bytes = input.as_str().len();
@@ -246,6 +252,7 @@ fn check_agent(job: &Enqueue, info: &SessionInfo) -> Result<()> {
 async fn session(engine: &Engine, job: &Enqueue) -> Result<(SessionInfo, bool)> {
     let found = engine.journal().open(&job.session).await;
     match (found, &job.create) {
+        (Err(error), Some(_)) if error.is_gone() => Err(not_created_anew(&job.session, &error)),
         (Err(error), Some(header)) if *error.kind() == ErrorKind::NotFound => {
             let header = SessionHeader { key: job.session.clone(), ..header.clone() };
             match engine.journal().create(header).await {

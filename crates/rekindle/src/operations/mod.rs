@@ -7,13 +7,14 @@
 //! | find sessions | [`list`], [`show`], [`waits`] |
 //! | look back | [`history`], [`history_where`], [`log`], [`milestones`], [`records`], [`inspect`], [`diff`], [`replay`], [`compare`] |
 //! | go elsewhere | [`fork`], [`edit`], [`changes_of_patch`], [`checkpoint`], [`pin`], [`tag`] |
-//! | run | [`start`], [`resume`] |
+//! | run | [`begin`], [`start`], [`resume`] |
 //! | have workers run | [`enqueue`], [`go_on`], [`run`], [`cancel_run`], [`dequeue`], [`jobs`], [`job`], [`queues`], [`workers`], [`give_up`] |
 //! | tell a run | [`pause`], [`interrupt`], [`cancel`], [`send`], [`answer`], [`signal`] |
 //! | mend | [`settle`], [`verify`], [`accept_rollback`] |
-//! | tidy up | [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`], [`erase_session`] |
+//! | tidy up | [`gc`], [`repair`], [`plan_prune`], [`prune`], [`delete_older_than`], [`delete_checkpoints`], [`delete_inactive`], [`clear_session`], [`erase_session`] |
 //! | move | [`copy`], [`export`], [`import`] |
 //! | put away | [`plan_archive`], [`archive`], [`archives`], [`restore`] |
+//! | tend keys | [`rewrap_keys`], [`prune_keys`] |
 //! | keep results or state yourself | [`pending`], [`save_state`], [`saved_state`] |
 //!
 //! What is changed by hand is changed by one atomic append at the end of a branch that nobody
@@ -23,6 +24,7 @@ mod accept;
 mod answer;
 mod archive;
 mod at;
+mod begin;
 mod change;
 mod checkpoint;
 mod compare;
@@ -30,17 +32,20 @@ mod contention;
 pub(crate) mod control;
 mod copy;
 mod fork;
+mod gc;
 mod give_up;
 mod go_on;
 mod history;
 mod inbox;
 mod inspect;
 mod jobs;
+mod keys;
 mod line;
 mod list;
 mod milestones;
 mod patch;
 pub mod pending;
+mod plain;
 mod replay;
 mod resume;
 mod retention;
@@ -61,12 +66,14 @@ pub use archive::{
     archives, plan_archive, restore,
 };
 pub use at::At;
+pub use begin::begin;
 pub use change::Change;
 pub use checkpoint::{Marked, checkpoint, pin, tag};
 pub use compare::{Comparison, Deed, Difference, compare};
 pub use control::{ControlOptions, Controlled, cancel, interrupt, pause};
 pub use copy::copy;
 pub use fork::{Edited, ForkOptions, Forked, edit, fork};
+pub use gc::{Garbage, GcOptions, OLD_ENOUGH, Repaired, gc, repair};
 pub use give_up::{GivenUp, give_up};
 pub use go_on::{GoOn, GoingOn, go_on};
 pub use history::{
@@ -76,6 +83,7 @@ pub use history::{
 pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
 pub(crate) use jobs::queue_of;
 pub use jobs::{Enqueue, EnqueuedJob, JobInput, JobView, Jobs, dequeue, enqueue, job, jobs, queues, workers};
+pub use keys::{PrunedKeys, RewrappedKeys, prune_keys, rewrap_keys};
 pub use list::list;
 pub use milestones::{Milestones, milestones, milestones_known};
 pub use patch::changes_of_patch;
@@ -90,5 +98,5 @@ pub use saved::{Saved, SavedState, save_state, saved_state};
 pub use send::{Sent, send};
 pub use settle::{Settled, Settlement, settle};
 pub use show::{EffectView, Owner, Related, Resumable, RunView, Shown, Spending, WaitView, show};
-pub use transfer::{Moved, Verified, check, export, import, verify};
+pub use transfer::{Moved, Verified, check, export, import, unlisted, verify};
 pub use waits::{OpenWait, OpenWaits, waits, waits_of};

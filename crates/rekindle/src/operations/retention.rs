@@ -32,7 +32,7 @@ impl From<Removed> for Freed {
 /// What pruning did or would do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pruned {
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub dry_run: bool,
     /// What goes, what stays and why.
     pub plan: PrunePlan,
@@ -89,7 +89,7 @@ pub async fn delete_older_than(
 /// Checkpoints that are no longer marks, or would not be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unmarked {
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub dry_run: bool,
     /// The checkpoints.
     pub checkpoints: Vec<CheckpointId>,
@@ -131,7 +131,7 @@ fn check_deletable(session: &SessionKey, plan: &PrunePlan, ids: &[CheckpointId])
 /// Sessions that were deleted, or would be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Deleted {
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub dry_run: bool,
     /// Which go, and which are protected and why.
     pub plan: DeletePlan,
@@ -174,8 +174,11 @@ async fn retain_statuses(engine: &Engine, plan: &mut DeletePlan, statuses: &[Sta
     let mut of_status = HashSet::new();
     for session in plan.delete.iter().chain(plan.protected.iter().map(|(session, _)| session)) {
         match engine.journal().open(session).await {
-            Ok(info) if statuses.contains(&info.status()) => drop(of_status.insert(session.clone())),
-            Ok(_) => {}
+            Ok(info) => {
+                if statuses.contains(&engine.journal().with_recorded_statuses(info).await?.status()) {
+                    of_status.insert(session.clone());
+                }
+            }
             // It was deleted since.
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -189,7 +192,7 @@ async fn retain_statuses(engine: &Engine, plan: &mut DeletePlan, statuses: &[Sta
 /// A session that was deleted with everything in it, or would be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cleared {
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub dry_run: bool,
     /// The session.
     pub session: SessionKey,
@@ -197,30 +200,69 @@ pub struct Cleared {
     pub branches: Vec<(BranchId, u64)>,
     /// What that freed.
     pub freed: Freed,
+    /// True if it was removed before, and only what was left over of it is cleared.
+    pub before: bool,
+    /// Places with large values of it that stay, because another bucket is configured for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<String>,
 }
 
-/// Erases a session as [`clear_session`] does, and gives a receipt: signed if there is a main key.
+/// Erases a session as [`clear_session`] does, and gives a receipt: signed if there is a main key. Repeated after it
+/// stopped, it finishes and gives the receipt.
 pub async fn erase_session(engine: &Engine, session: &SessionKey, author: &str) -> Result<(Cleared, Receipt)> {
     let mut cleared = clear_session(engine, session, true).await?;
     let context = |error: Error| error.during("erase session").on(session);
     let (receipt, removed) = engine.journal().erase(session, Some(author.to_owned())).await.map_err(context)?;
-    (cleared.dry_run, cleared.freed) = (false, removed.into());
+    let finished = engine.journal().finish_removal(session).await.map_err(context)?;
+    (cleared.dry_run, cleared.freed, cleared.elsewhere) = (false, removed.into(), finished.elsewhere);
     Ok((cleared, receipt))
 }
 
 /// Deletes a session and everything in it, its data key too, whatever it is doing, unless somebody runs it
-/// (`Protected`). The sessions it started stay.
+/// (`Protected`). The sessions it started stay. A removal that stopped is finished: then the session was removed before, and
+/// what was left over of it is cleared.
 pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<Cleared> {
     let context = |error: Error| error.during("clear session").on(session);
-    let info = engine.journal().open(session).await.map_err(context)?;
+    let info = match engine.journal().open(session).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => {
+            let finished = finish(engine, session, dry_run).await.map_err(context)?;
+            return finished.ok_or_else(|| context(error));
+        }
+        other => other.map_err(context)?,
+    };
     if let Some(owner) = show::owner(&info) {
         let message = format!("{} runs it on branch `{}`", owner.owner, owner.branch);
         return Err(context(Error::new(ErrorKind::Protected, message).hint("cancel the run first, then try again")));
     }
     let branches = info.branches.iter().map(|branch| (branch.branch.clone(), branch.head.seq.0)).collect();
-    let freed = match dry_run {
-        true => Freed::default(),
-        false => engine.journal().clear_session(session).await.map_err(context)?.into(),
+    let mut cleared = Cleared {
+        dry_run,
+        session: session.clone(),
+        branches,
+        freed: Freed::default(),
+        before: false,
+        elsewhere: Vec::new(),
     };
-    Ok(Cleared { dry_run, session: session.clone(), branches, freed })
+    if !dry_run {
+        cleared.freed = engine.journal().clear_session(session).await.map_err(context)?.into();
+        cleared.elsewhere = engine.journal().finish_removal(session).await.map_err(context)?.elsewhere;
+    }
+    Ok(cleared)
+}
+
+/// Finishes the removal of a session that is gone; nothing if none was begun.
+async fn finish(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<Option<Cleared>> {
+    let journal = engine.journal();
+    if !journal.is_removal_unfinished(session).await? {
+        return Ok(None);
+    }
+    let finished = if dry_run { Default::default() } else { journal.finish_removal(session).await? };
+    Ok(Some(Cleared {
+        dry_run,
+        session: session.clone(),
+        branches: Vec::new(),
+        freed: Freed { frames: 0, bytes: finished.bytes },
+        before: true,
+        elsewhere: finished.elsewhere,
+    }))
 }

@@ -1,5 +1,7 @@
 //! State that somebody else keeps here: saved as it is, given back unchanged, numbered step by step.
 
+use std::collections::BTreeSet;
+
 use rekindle_core::record::{CheckpointSource, RegisterSet};
 use rekindle_core::{
     CheckpointId, CheckpointInfo, Error, Json, Position, RegisterKey, Restored, Result, SessionHeader, SessionKey,
@@ -24,6 +26,9 @@ pub struct Saved {
     pub step: u64,
     /// Where it stands.
     pub position: Position,
+    /// The keys whose values were left out, because such values are never stored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// A saved state, with the checkpoint it was read at.
@@ -38,7 +43,8 @@ pub struct SavedState {
 }
 
 /// Saves a state of a program that keeps its own: one record and the checkpoint that marks it. Makes
-/// the session if it is not there; `AlreadyRunning` if somebody runs it.
+/// the session if it is not there; `AlreadyRunning` if somebody runs it. Values of excluded keys, such as `api_key`,
+/// are left out, and named in what is returned.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -71,7 +77,9 @@ pub async fn save_state(
         Ok(Decided::Append(vec![set.into(), checkpoint.into()], given))
     };
     let (position, (checkpoint, step)) = write::change(engine, session, None, decide).await.map_err(context)?;
-    Ok(Saved { session: session.clone(), checkpoint, step, position })
+    let excluded = engine.journal().codec().redaction().excluded_values(state);
+    let left_out: BTreeSet<String> = excluded.into_iter().map(|(key, _)| key).collect();
+    Ok(Saved { session: session.clone(), checkpoint, step, position, left_out: left_out.into_iter().collect() })
 }
 
 /// What was saved last, or what stood saved at a checkpoint.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::contention::{Contention, is_lost};
 use super::inbox::{self, Received};
+use super::plain;
 use super::show::{self, Owner};
 use super::write;
 use crate::driver::run_exists;
@@ -86,6 +87,7 @@ pub(super) async fn put_once(
     record: InboxMessage,
     chosen: bool,
 ) -> Result<(Sent, Option<RunId>)> {
+    plain::refuse(engine, "the message", &record.content)?;
     let mut contention = Contention::default();
     loop {
         let info = engine.journal().open(session).await?;

@@ -48,6 +48,7 @@ pub(super) async fn stop(
     let began = Instant::now();
     let mut asked: Option<Asked> = None;
     let mut overtaken = 0;
+    let mut pace = engine.pace();
     loop {
         let seen = match look(engine, session, command, options, asked.as_mut()).await {
             // Somebody began to run it since we looked.
@@ -69,7 +70,10 @@ pub(super) async fn stop(
         let left = options.wait.unwrap_or_default().saturating_sub(began.elapsed());
         match &asked {
             Some(sent) if left.is_zero() => return Ok(sent.requested()),
-            _ => tokio::time::sleep(engine.poll().min(left)).await,
+            _ => tokio::select! {
+                () = pace.pause() => {}
+                () = tokio::time::sleep(left) => {}
+            },
         }
     }
 }

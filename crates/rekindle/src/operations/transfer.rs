@@ -1,6 +1,6 @@
 //! Checking a session, and moving it between stores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, Write};
 
 use rekindle_core::{BranchId, Defect, Head, ImportOptions, Result, SessionKey, Transferred, VerifyReport};
@@ -27,7 +27,18 @@ pub async fn verify(engine: &Engine, session: &SessionKey, seen: &BTreeMap<Branc
 
 /// Checks what surrounds the journals of a store, e.g. the indexes that sessions are found by. May read everything.
 pub async fn check(engine: &Engine) -> Result<Vec<Defect>> {
-    engine.journal().store().check().await.map_err(|error| error.during("check"))
+    let mut found = engine.journal().store().check().await.map_err(|error| error.during("check"))?;
+    let known: HashSet<SessionKey> = found.iter().filter_map(|defect| defect.session.clone()).collect();
+    let unlisted = unlisted(engine).await?.into_iter();
+    found.extend(unlisted.filter(|defect| defect.session.as_ref().is_none_or(|session| !known.contains(session))));
+    Ok(found)
+}
+
+/// Returns the sessions of the namespace that are there and that lists leave out, because what lists go by is damaged.
+/// Costs about as much as listing all sessions.
+pub async fn unlisted(engine: &Engine) -> Result<Vec<Defect>> {
+    let store = engine.journal().store();
+    store.unlisted(engine.namespace()).await.map_err(|error| error.during("list"))
 }
 
 /// What an export or import moved.

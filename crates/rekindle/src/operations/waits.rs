@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use rekindle_core::codec::Batch;
 use rekindle_core::record::{WaitCloseReason, WaitDecision};
 use rekindle_core::{
-    BranchId, BranchInfo, Damage, Error, ErrorKind, Namespace, Position, Record, Restored, Result, SessionInfo,
+    BranchId, BranchInfo, Damage, Error, ErrorKind, Namespace, Position, Record, Restored, Result, Seq, SessionInfo,
     SessionKey, SessionQuery, Status, StoreExt as _, Timestamp, WaitId, WaitState,
 };
 use serde::Serialize;
@@ -76,16 +76,25 @@ pub async fn waits_of(engine: &Engine, session: &SessionKey) -> Result<Vec<OpenW
 async fn waits_in(engine: &Engine, info: SessionInfo) -> Result<Vec<OpenWait>> {
     let mut open = Vec::new();
     for branch in may_wait(&info) {
-        open.extend(waits_on(engine, &info, branch).await?);
+        // The index may say something else than the records, which count.
+        let waits = branch.status == Status::Waiting || is_unwritten(branch);
+        if waits || engine.journal().recorded_status(&info, branch).await? == Some(Status::Waiting) {
+            open.extend(waits_on(engine, &info, branch).await?);
+        }
     }
     Ok(open)
 }
 
-/// The branches that may wait, the current one first. The index says that a new fork is idle, although it
-/// is what it was forked from.
+/// Returns whether nothing was written to a fork. The index says that it is idle, although it is what it was forked from.
+fn is_unwritten(branch: &BranchInfo) -> bool {
+    branch.parent.as_ref().is_some_and(|parent| parent.seq == branch.head.seq)
+}
+
+/// The branches that may wait, the current one first: those that the index calls waiting, and those with any record
+/// about a wait.
 fn may_wait(info: &SessionInfo) -> Vec<&BranchInfo> {
-    let unwritten = |branch: &BranchInfo| branch.parent.as_ref().is_some_and(|parent| parent.seq == branch.head.seq);
-    let may_wait = |branch: &&BranchInfo| branch.status == Status::Waiting || unwritten(branch);
+    let may_wait =
+        |branch: &&BranchInfo| branch.status == Status::Waiting || branch.last_wait > Seq::ZERO || is_unwritten(branch);
     let mut branches: Vec<_> =
         info.branches.iter().filter(|branch| !branch.branch.is_inbox()).filter(may_wait).collect();
     branches.sort_by_key(|branch| branch.branch != info.current);

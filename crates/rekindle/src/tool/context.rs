@@ -6,10 +6,10 @@ use rekindle_core::record::Usage;
 use rekindle_core::{CheckpointId, EffectId, Epoch, Json, Result, SessionKey, State};
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{Attempt, Driver, NewCheckpoint, SECRET};
+use crate::driver::{Attempt, Driver, NewCheckpoint};
 use crate::event::LiveKind;
 use crate::memory::MemoryView;
-use crate::secret::Secret;
+use crate::secret::{Given, Secret};
 use crate::tool::HeldLease;
 
 /// What a tool is given beside its arguments. Cheap to clone.
@@ -97,14 +97,9 @@ impl ToolContext {
         self.inner.driver.secret(name).await
     }
 
-    /// Where the secrets are that were given to the session.
-    pub(crate) async fn secret_references(&self) -> Vec<(String, Json)> {
-        let found = |state: &State| {
-            let registers = state.registers_under(SECRET);
-            let named = registers.filter_map(|(key, value)| Some((key.as_str().strip_prefix(SECRET)?, value)));
-            named.map(|(name, value)| (name.to_owned(), value.clone())).collect()
-        };
-        self.inner.driver.read(found).await
+    /// The secrets the run was given, for the runs of child sessions.
+    pub(crate) fn given(&self) -> Vec<(String, Given)> {
+        self.inner.driver.given().named().to_vec()
     }
 
     /// What was charged to the session for earlier calls that were carried out in `child`.

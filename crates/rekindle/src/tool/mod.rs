@@ -1,6 +1,7 @@
 //! Tools: what an agent can do to the world, and what the engine must know to do it once.
 
 mod context;
+mod effort;
 mod function;
 mod group;
 mod lease;

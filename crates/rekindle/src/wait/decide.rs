@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rekindle_core::record::{Decision, InboxAnswer, WaitDecision, WaitKind, WaitOpened};
+use rekindle_core::record::{Decision, InboxAnswer, Voice, WaitDecision, WaitKind, WaitOpened};
 use rekindle_core::{Error, Hash, Json, Result, Timestamp, WaitState};
 
 use crate::tool::Schema;
@@ -60,7 +60,7 @@ fn approval(opened: &WaitOpened, decisions: &[WaitDecision]) -> Option<Verdict> 
 
 /// What is agreed to, if it is not what was shown at first, and by whom. An edit starts the count
 /// again: what the others agreed to is not what will happen.
-fn agreed<'a>(opened: &WaitOpened, decisions: &'a [WaitDecision]) -> (Option<&'a Json>, BTreeSet<&'a str>) {
+fn agreed<'a>(opened: &WaitOpened, decisions: &'a [WaitDecision]) -> (Option<&'a Json>, BTreeSet<Voice<'a>>) {
     let mut shown = opened.digest;
     let mut edited = None;
     let mut approvers = BTreeSet::new();
@@ -72,7 +72,7 @@ fn agreed<'a>(opened: &WaitOpened, decisions: &'a [WaitDecision]) -> (Option<&'a
             }
             (shown, edited) = (wanted, Some(arguments));
         }
-        approvers.insert(decision.author.as_str());
+        approvers.insert(decision.voice());
     }
     (edited, approvers)
 }
@@ -170,6 +170,8 @@ mod tests {
             wait: WaitId::new("w").unwrap(),
             decision,
             author: author.into(),
+            credential: None,
+            claimed: false,
             value: Some(Json::from("v")),
             arguments: arguments.map(|text| Json::parse(text).unwrap()),
             digest: None,
@@ -193,6 +195,22 @@ mod tests {
         check(approval_of(2), &[yes("a"), yes("b")], 1, approved);
         let rejected = Some(Verdict::Rejected { reason: "because".into() });
         check(approval_of(2), &[yes("a"), by("b", Decision::Reject, None)], 1, rejected);
+    }
+
+    #[test]
+    fn approvals_count_credentials_not_the_names_given_with_them() {
+        let with = |author: &str, credential: &str, claimed: bool| WaitDecision {
+            credential: Some(credential.into()),
+            claimed,
+            ..by(author, Decision::Approve, None)
+        };
+        let approved = Some(Verdict::Approved { arguments: None });
+        check(approval_of(2), &[with("a", "uid:1@box", true), with("b", "uid:1@box", true)], 1, None);
+        check(approval_of(2), &[with("a", "token:a", false), with("b", "token:a", true)], 1, None);
+        check(approval_of(2), &[with("a", "token:a", false), with("b", "token:b", false)], 1, approved.clone());
+        // A name that was only claimed takes nobody's voice away.
+        check(approval_of(2), &[with("b", "uid:1@box", true), with("b", "token:b", false)], 1, approved.clone());
+        check(approval_of(2), &[by("a", Decision::Approve, None), with("b", "token:b", false)], 1, approved);
     }
 
     #[test]
@@ -227,6 +245,8 @@ mod tests {
             wait: WaitId::new("w").unwrap(),
             decision,
             author: "a".into(),
+            credential: None,
+            claimed: false,
             value: Some(Json::parse(value).unwrap()),
             arguments: None,
             digest,

@@ -185,6 +185,7 @@ impl JobTurn<'_> {
 
     /// Watches a run to its end; what becomes of the job if the run itself decides that.
     async fn follow(&mut self, mut handle: RunHandle) -> Option<Fate> {
+        self.core.longest_grace.raise(handle.grace());
         if self.attempts > 1 {
             self.watch_progress(&mut handle).await;
         }

@@ -245,6 +245,8 @@ mod tests {
             wait: wait.clone(),
             decision: Decision::Answer,
             author: "maria".to_owned(),
+            credential: None,
+            claimed: false,
             value: Some(Json::from("yes")),
             arguments: None,
             digest: None,

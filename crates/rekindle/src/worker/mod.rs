@@ -35,7 +35,7 @@ mod work;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -97,10 +97,26 @@ struct Core {
     changed: Notify,
     /// It met a job it cannot run: others go first when that is ready again.
     missed: AtomicBool,
+    longest_grace: LongestGrace,
     drain: CancellationToken,
     at_once: CancellationToken,
     report: Mutex<WorkerReport>,
     observer: Option<Observer>,
+}
+
+/// The longest grace of the runs a worker has begun, as it is now.
+#[derive(Clone, Debug, Default)]
+pub struct LongestGrace(Arc<AtomicU64>);
+
+impl LongestGrace {
+    /// The time a worker that drains may have to wait for calls under way.
+    pub fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    fn raise(&self, grace: Duration) {
+        self.0.fetch_max(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
 }
 
 /// A job under way.
@@ -132,6 +148,11 @@ impl Worker {
     /// Its name, as others see it.
     pub fn name(&self) -> &OwnerId {
         &self.core.name
+    }
+
+    /// The longest grace of its runs, to be looked at while it works.
+    pub fn longest_grace(&self) -> LongestGrace {
+        self.core.longest_grace.clone()
     }
 
     /// Works until `drain` is cancelled: then it takes no more jobs, has its runs pause within their
@@ -253,6 +274,7 @@ impl WorkerBuilder {
             running: Mutex::default(),
             changed: Notify::new(),
             missed: AtomicBool::new(false),
+            longest_grace: LongestGrace::default(),
             drain: CancellationToken::new(),
             at_once: CancellationToken::new(),
             report: Mutex::default(),

@@ -119,6 +119,8 @@ impl Rig {
             wait: wait.wait.clone(),
             decision,
             author: author.into(),
+            credential: None,
+            claimed: false,
             value: None,
             arguments: None,
             digest: wait.digest,

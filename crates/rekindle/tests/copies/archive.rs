@@ -10,7 +10,7 @@ use rekindle::record::RunStarted;
 use rekindle::retention::Reason;
 use rekindle::{Engine, Error, ErrorKind, RunId, SessionKey, Store};
 
-use crate::kit::{Stop, Stopping, engine, memory, rich, set, whole, write};
+use crate::kit::{Stop, engine, memory, rich, set, stopping, whole, write};
 use crate::shelf::{Held, Shelf};
 
 async fn archive(engine: &Engine, shelf: &Shelf, session: &SessionKey) -> Result<Archived, Error> {
@@ -112,7 +112,7 @@ async fn an_archive_stopped_at_any_call_loses_nothing_and_is_finished_by_the_sam
             let key = rich(&plain, "trip").await;
             let original = whole(&plain, &key).await;
             let first = match side {
-                0 => archive(&engine(Stopping::new(store, at, how), Codec::new()), &shelf, &key).await,
+                0 => archive(&engine(stopping(store, at, how), Codec::new()), &shelf, &key).await,
                 _ => archive(&plain, &shelf.stopping(at, how), &key).await,
             };
             let listed = operations::archives(&shelf, plain.namespace()).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_restore_stopped_at_any_call_is_finished_by_the_same_call() {
     for how in [Stop::Before, Stop::After] {
         for at in 0.. {
             let store: Arc<dyn Store> = memory();
-            let first = restore(&engine(Stopping::new(store.clone(), at, how), Codec::new()), &shelf, &key).await;
+            let first = restore(&engine(stopping(store.clone(), at, how), Codec::new()), &shelf, &key).await;
             let plain = engine(store, Codec::new());
             restore(&plain, &shelf, &key).await.unwrap();
             assert_eq!(whole(&plain, &key).await, original, "{how:?} {at}");
@@ -261,4 +261,43 @@ async fn an_archive_whose_object_is_gone_is_written_again_while_the_session_is_t
     assert!(again.removed && !again.there);
     restore(&engine, &shelf, &key).await.unwrap();
     assert_eq!(whole(&engine, &key).await, original);
+}
+
+#[tokio::test]
+async fn the_removal_of_an_archive_stopped_at_any_call_is_finished_by_the_same_call() {
+    let options = RestoreOptions { remove: true, ..RestoreOptions::default() };
+    for how in [Stop::Before, Stop::After] {
+        for at in 0.. {
+            let (engine, shelf) = (engine(memory(), Codec::new()), Shelf::new());
+            let key = rich(&engine, "a").await;
+            archive(&engine, &shelf, &key).await.unwrap();
+            let stopped = operations::restore(&engine, &shelf.stopping(at, how), &key, &options).await.is_err();
+            match operations::restore(&engine, &shelf, &key, &options).await {
+                Ok(restored) => assert!(restored.removed, "{how:?} {at}"),
+                // The last call had happened.
+                Err(error) => assert_eq!(*error.kind(), ErrorKind::NotFound, "{how:?} {at}: {error:?}"),
+            }
+            assert_eq!(shelf.names(), Vec::<String>::new(), "{how:?} {at}");
+            assert!(is_there(&engine, &key).await, "{how:?} {at}");
+            if !stopped {
+                assert!(at > 4, "{at}");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_archived_already_counts_as_done() {
+    let (engine, shelf) = (engine(memory(), Codec::new()), Shelf::new());
+    let key = rich(&engine, "a").await;
+    let first = archive(&engine, &shelf, &key).await.unwrap();
+    let again = archive(&engine, &shelf, &key).await.unwrap();
+    assert!(!first.before && again.before && again.removed && again.there);
+    assert_eq!(again.archive, first.archive);
+    let unknown = engine.key("b").unwrap();
+    assert_eq!(*archive(&engine, &shelf, &unknown).await.unwrap_err().kind(), ErrorKind::NotFound);
+    let object = shelf.names().into_iter().find(|name| name.ends_with(".zst")).unwrap();
+    shelf.objects.lock().unwrap().remove(&object);
+    assert_eq!(*archive(&engine, &shelf, &key).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }

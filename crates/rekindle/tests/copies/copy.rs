@@ -13,7 +13,7 @@ use rekindle::{
 };
 use rekindle_store::{FileStore, SqliteStore, StoreOptions};
 
-use crate::kit::{Busy, Stop, Stopping, engine, lead, memory, rich, set, whole, write};
+use crate::kit::{self, Stop, engine, lead, memory, rich, set, stopping, whole, write};
 
 async fn copy(from: &Engine, to: &Engine, session: &SessionKey) -> Result<CopyReport, Error> {
     operations::copy(from, to, session, &CopyOptions::default(), &|_| ()).await
@@ -69,7 +69,7 @@ async fn stopped_everywhere(origin: &Arc<dyn Store>, key: &SessionKey, before: &
         for at in 0.. {
             let target = before();
             let (source, sink) = (if side == 0 { at } else { u64::MAX }, if side == 1 { at } else { u64::MAX });
-            let (source, sink) = (Stopping::new(origin.clone(), source, how), Stopping::new(target.clone(), sink, how));
+            let (source, sink) = (stopping(origin.clone(), source, how), stopping(target.clone(), sink, how));
             let first = copy(&engine(source, Codec::new()), &engine(sink, Codec::new()), key).await;
             let to = engine(target, Codec::new());
             // Whatever is there is a beginning, and sound.
@@ -164,13 +164,13 @@ async fn stopped_everywhere_from(
     for how in [Stop::Before, Stop::After] {
         for at in 0.. {
             let target = before();
-            let sink = Stopping::new(target.clone(), at, how);
+            let sink = stopping(target.clone(), at, how);
             let first = copy(&from, &engine(sink.clone(), Codec::new()), key).await;
             let to = engine(target, Codec::new());
             copy(&from, &to, key).await.unwrap();
             assert_eq!(whole(&to, key).await, original, "{how:?} {at}");
             if first.is_ok() {
-                assert!(at > 5 && sink.calls() == at, "{at}");
+                assert!(at > 5 && sink.hook().calls() == at, "{at}");
                 break;
             }
         }
@@ -289,7 +289,7 @@ async fn a_session_copied_onto_itself_is_not_replaced_by_nothing() {
     let store = memory();
     let plain = engine(store.clone(), Codec::new());
     let key = rich(&plain, "trip").await;
-    let busy = engine(Busy::new(store), Codec::new());
+    let busy = engine(kit::busy(store), Codec::new());
     let error = operations::copy(&busy, &busy, &key, &told(Diverged::Replace), &|_| ()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Stale, "{error:?}");
     assert!(operations::verify(&plain, &key, &Default::default()).await.unwrap().sound);
@@ -301,7 +301,7 @@ async fn a_session_copied_onto_itself_is_not_replaced_by_nothing() {
 async fn a_new_copy_that_somebody_already_writes_to_stays() {
     let (from, store) = (engine(memory(), Codec::new()), memory());
     let key = rich(&from, "trip").await;
-    let busy = engine(Busy::new(store.clone()), Codec::new());
+    let busy = engine(kit::busy(store.clone()), Codec::new());
     let error = copy(&from, &busy, &key).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Stale, "{error:?}");
     let to = engine(store, Codec::new());

@@ -1,7 +1,6 @@
 //! A session with everything a session can have, and a store that stops at any call.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,90 +10,16 @@ use rekindle::codec::{Codec, Frame};
 use rekindle::record::{Checkpoint, RegisterSet, RunEnded, RunStarted, SessionDescribed};
 use rekindle::retention::{Policy, Rule};
 use rekindle::{
-    Append, Appended, BranchId, BranchInfo, Capabilities, CheckpointId, Engine, Error, ErrorKind, Fork, FramePage,
-    IdSource, Journal, Json, Lease, LeaseRequest, NewSession, OwnerId, Position, ReadFrames, Record, RegisterKey,
-    Removal, Removed, Result, RunId, RunOutcome, Seq, SessionHeader, SessionInfo, SessionKey, SessionPage,
-    SessionQuery, Slot, Store, StoreExt as _, Target,
+    BranchId, BranchInfo, CheckpointId, Engine, IdSource, Journal, Json, OwnerId, Position, ReadFrames, Record,
+    RegisterKey, Result, RunId, RunOutcome, Seq, SessionHeader, SessionKey, Slot, Store, StoreExt as _, Target,
 };
 use rekindle_store::{MemoryStore, StoreOptions};
-use rekindle_testkit::ManualClock;
+pub use rekindle_testkit::Stop;
+use rekindle_testkit::{Call, Hook, Hooked, ManualClock, Stopping};
 
-/// How a call is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Before it did anything.
-    Before,
-    /// After it was done; nobody hears of it.
-    After,
-}
-
-/// Stops at the call with a number, reads among them, and at every call from then on.
-#[derive(Debug)]
-pub struct Stopping {
-    store: Arc<dyn Store>,
-    at: u64,
-    how: Stop,
-    calls: AtomicU64,
-}
-
-impl Stopping {
-    pub fn new(store: Arc<dyn Store>, at: u64, how: Stop) -> Arc<Self> {
-        Arc::new(Self { store, at, how, calls: AtomicU64::new(0) })
-    }
-
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::SeqCst)
-    }
-
-    async fn call<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let number = self.calls.fetch_add(1, Ordering::SeqCst);
-        if number < self.at {
-            return call.await;
-        }
-        if number == self.at && self.how == Stop::After {
-            call.await?;
-        }
-        Err(Error::new(ErrorKind::StoreUnavailable, "stopped"))
-    }
-}
-
-#[async_trait]
-impl Store for Stopping {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        self.call(self.store.create(new)).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        self.call(self.store.open(session)).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
-        self.call(self.store.append(append)).await
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        self.call(self.store.read(read)).await
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.call(self.store.list(query)).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        self.call(self.store.fork(fork)).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        self.call(self.store.lease(request)).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.call(self.store.remove(removal)).await
-    }
+/// A store that stops at the call with a number, reads among them, and at every call from then on.
+pub fn stopping(store: Arc<dyn Store>, at: u64, how: Stop) -> Arc<Hooked<Stopping>> {
+    Arc::new(Hooked::new(store, Stopping::at_call(at, how)))
 }
 
 pub fn engine(store: Arc<dyn Store>, codec: Codec) -> Engine {
@@ -217,58 +142,26 @@ fn frame_of(slot: Slot) -> Frame {
     }
 }
 
-/// A store in which somebody sends a message to a session just before it is opened for the second time.
-#[derive(Debug)]
-pub struct Busy {
+/// Sends a message to a session just before it is opened for the second time.
+struct Busy {
     store: Arc<dyn Store>,
     opened: AtomicU64,
 }
 
-impl Busy {
-    pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store, opened: AtomicU64::new(0) })
-    }
+/// A store in which somebody sends a message to a session just before it is opened for the second time.
+pub fn busy(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(Hooked::new(store.clone(), Busy { store, opened: AtomicU64::new(0) }))
 }
 
 #[async_trait]
-impl Store for Busy {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        self.store.create(new).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        if self.opened.fetch_add(1, Ordering::SeqCst) == 1 {
+impl Hook for Busy {
+    async fn before(&self, call: Call<'_>) -> Result<()> {
+        if let Call::Open(session) = call
+            && self.opened.fetch_add(1, Ordering::SeqCst) == 1
+        {
             let sender = engine(self.store.clone(), Codec::new());
             sender.journal().send(session, &[set("sent", 7)]).await?;
         }
-        self.store.open(session).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
-        self.store.append(append).await
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        self.store.read(read).await
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.store.list(query).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        self.store.fork(fork).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        self.store.lease(request).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.store.remove(removal).await
+        Ok(())
     }
 }

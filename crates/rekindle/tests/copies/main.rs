@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod archive;
+mod archived_keys;
 mod copy;
 mod kit;
 mod shelf;

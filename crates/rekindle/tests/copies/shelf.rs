@@ -16,18 +16,24 @@ use crate::kit::Stop;
 #[derive(Clone, Debug)]
 pub struct Shelf {
     pub objects: Arc<Mutex<BTreeMap<String, Bytes>>>,
+    name: &'static str,
     stop: Option<(u64, Stop)>,
     calls: Arc<AtomicU64>,
 }
 
 impl Shelf {
     pub fn new() -> Self {
-        Self { objects: Arc::default(), stop: None, calls: Arc::default() }
+        Self { objects: Arc::default(), name: "shelf:", stop: None, calls: Arc::default() }
+    }
+
+    /// The same objects under another name.
+    pub fn named(&self, name: &'static str) -> Self {
+        Self { name, ..self.clone() }
     }
 
     /// The same objects, behind calls that stop at one of them and at all that follow.
     pub fn stopping(&self, at: u64, how: Stop) -> Self {
-        Self { objects: self.objects.clone(), stop: Some((at, how)), calls: Arc::default() }
+        Self { stop: Some((at, how)), calls: Arc::default(), ..self.clone() }
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -51,7 +57,7 @@ impl Shelf {
 #[async_trait]
 impl ArchivePlace for Shelf {
     fn shown(&self) -> String {
-        "shelf:".to_owned()
+        self.name.to_owned()
     }
 
     async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {

@@ -105,6 +105,8 @@ async fn answer(engine: &Engine, session: &SessionKey, ledger: &Ledger) {
             wait: wait.wait,
             decision: if approval { Decision::Approve } else { Decision::Answer },
             author: "maria".into(),
+            credential: None,
+            claimed: false,
             value: Some(value),
             arguments: None,
             digest: wait.digest,

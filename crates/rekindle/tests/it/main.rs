@@ -3,4 +3,5 @@
 
 mod basics;
 mod crash;
+mod dropped;
 mod support;

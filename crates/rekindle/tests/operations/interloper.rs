@@ -1,4 +1,4 @@
-//! A store in which somebody else is quicker: between what an operation read and what it writes.
+//! A hook by which somebody else is quicker: between what an operation read and what it writes.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,11 +8,10 @@ use async_trait::async_trait;
 use rekindle::codec::Codec;
 use rekindle::record::RegisterSet;
 use rekindle::{
-    Append, Appended, BranchInfo, Capabilities, Clock, Fork, FramePage, IdSource, Journal, Json, Lease, LeaseRequest,
-    NewSession, OwnerId, ReadFrames, RegisterKey, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage,
-    SessionQuery, Store, StoreExt as _, Target,
+    Append, Clock, IdSource, Journal, Json, OwnerId, RegisterKey, Result, Store as _, StoreExt as _, Target,
 };
 use rekindle_store::MemoryStore;
+use rekindle_testkit::{Call, Hook};
 use tokio::sync::Notify;
 
 #[derive(Debug)]
@@ -115,53 +114,21 @@ impl Interloper {
 }
 
 #[async_trait]
-impl Store for Interloper {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        self.store.create(new).await
-    }
-
-    async fn open(&self, session: &SessionKey) -> Result<SessionInfo> {
-        self.store.open(session).await
-    }
-
-    async fn append(&self, append: &Append) -> Result<Appended> {
+impl Hook for Interloper {
+    async fn before(&self, call: Call<'_>) -> Result<()> {
+        let Call::Append(append) = call else { return Ok(()) };
         if let Some(held) = self.is_held(append) {
             held.reached.notify_one();
             held.released.notified().await;
         }
-        if append.branch.is_inbox() {
-            self.tried.fetch_add(1, Ordering::SeqCst);
-            let left = self.quicker.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-            if left.is_ok() {
-                self.append_first(append).await?;
-            }
-        } else {
-            self.step_in(append).await?;
+        if !append.branch.is_inbox() {
+            return self.step_in(append).await;
         }
-        self.store.append(append).await
-    }
-
-    async fn read(&self, read: &ReadFrames) -> Result<FramePage> {
-        self.store.read(read).await
-    }
-
-    async fn list(&self, query: &SessionQuery) -> Result<SessionPage> {
-        self.store.list(query).await
-    }
-
-    async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {
-        self.store.fork(fork).await
-    }
-
-    async fn lease(&self, request: &LeaseRequest) -> Result<Lease> {
-        self.store.lease(request).await
-    }
-
-    async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.store.remove(removal).await
+        self.tried.fetch_add(1, Ordering::SeqCst);
+        let left = self.quicker.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_ok() {
+            self.append_first(append).await?;
+        }
+        Ok(())
     }
 }

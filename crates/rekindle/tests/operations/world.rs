@@ -17,7 +17,7 @@ use rekindle::{
 };
 use rekindle_models::{Script, ScriptedModel, Turn};
 use rekindle_store::{MemoryStore, SqliteStore, StoreOptions};
-use rekindle_testkit::ManualClock;
+use rekindle_testkit::{Hooked, ManualClock};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -48,8 +48,9 @@ impl World {
     pub fn with_interloper() -> (Self, Arc<Interloper>) {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::new(StoreOptions::new().with_clock(clock.clone()));
-        let interloper = Arc::new(Interloper::new(store, clock.clone()));
-        (Self { engine: engine(interloper.clone(), &clock), clock, _directory: None }, interloper)
+        let interloper = Arc::new(Interloper::new(store.clone(), clock.clone()));
+        let hooked = Hooked::new(Arc::new(store), interloper.clone());
+        (Self { engine: engine(Arc::new(hooked), &clock), clock, _directory: None }, interloper)
     }
 
     pub async fn session(&self, id: &str) -> Session {

@@ -8,7 +8,9 @@ use rekindle_core::{Error, ErrorKind, Json, Result};
 use crate::driver::{Driver, Effect, Known};
 use crate::event::LiveKind;
 use crate::message::{Message, Part};
+
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, ModelRequest, StopReason};
+use crate::secret::Held;
 use crate::tool::Retries;
 
 /// After so long without an answer, what was staged is committed, so that others can see what
@@ -41,6 +43,9 @@ impl Asking<'_> {
         mut request: ModelRequest,
     ) -> Result<Option<(Answer, EffectOutcome)>> {
         let (driver, effect) = (self.driver, self.effect);
+        for (name, secret) in model.secrets() {
+            driver.hide(&name, &secret);
+        }
         let known = driver.known(effect).await?;
         if let Known::Settled(outcome) = &known
             && let Some(value) = &outcome.value
@@ -116,11 +121,16 @@ impl Asking<'_> {
             }
         };
         while let Ok(piece) = pieces.try_recv() {
-            kept.say(piece);
+            kept.hear(piece);
         }
+        kept.say_rest();
         Ok(match answered {
             // Paid for: it goes on record even if the run is to stop.
-            Ok(answer) => Asked::Answer(whole(answer, request)),
+            Ok(answer) => {
+                let mut answer = whole(answer, request);
+                self.driver.redactor().answer(&mut answer.parts);
+                Asked::Answer(answer)
+            }
             Err(_) if request.cancel.is_cancelled() => Asked::Stopped,
             Err(error) => Asked::Failed(error),
         })
@@ -170,20 +180,19 @@ struct Kept<'a> {
     attempt: u32,
     text: String,
     since: Instant,
+    /// The ends that may be the beginning of a secret: of the text, and of the reasoning.
+    held: [Held; 2],
 }
 
 impl<'a> Kept<'a> {
     fn new(asking: &'a Asking<'a>, request: &ModelRequest) -> Self {
         // A new try begins with nothing kept, so what it goes on from is kept again.
         let text = request.partial.clone().unwrap_or_default();
-        Self { asking, attempt: request.attempt, text, since: Instant::now() }
+        Self { asking, attempt: request.attempt, text, since: Instant::now(), held: Default::default() }
     }
 
     async fn take(&mut self, piece: Delta) -> Result<()> {
-        if let Delta::Text(text) = &piece {
-            self.text.push_str(text);
-        }
-        self.say(piece);
+        self.hear(piece);
         let driver = self.asking.driver;
         let options = driver.options();
         if self.text.len() >= options.partial_bytes || self.since.elapsed() >= options.partial_interval {
@@ -196,7 +205,32 @@ impl<'a> Kept<'a> {
         Ok(())
     }
 
-    fn say(&self, piece: Delta) {
+    /// Keeps and says a piece, but for what may be the beginning of a secret.
+    fn hear(&mut self, piece: Delta) {
+        let finder = self.asking.driver.redactor().all();
+        let piece = match piece {
+            Delta::Text(text) => Delta::Text(self.held[0].push(finder.as_deref(), &text)),
+            Delta::Reasoning(text) => Delta::Reasoning(self.held[1].push(finder.as_deref(), &text)),
+        };
+        self.say(piece);
+    }
+
+    /// Says what was held back: nothing follows any more.
+    fn say_rest(&mut self) {
+        let finder = self.asking.driver.redactor().all();
+        let [text, reasoning] = self.held.each_mut().map(|held| held.rest(finder.as_deref()));
+        self.say(Delta::Text(text));
+        self.say(Delta::Reasoning(reasoning));
+    }
+
+    fn say(&mut self, piece: Delta) {
+        let (Delta::Text(said) | Delta::Reasoning(said)) = &piece;
+        if said.is_empty() {
+            return;
+        }
+        if let Delta::Text(text) = &piece {
+            self.text.push_str(text);
+        }
         if self.asking.tell {
             self.asking.driver.say(|| match piece {
                 Delta::Text(text) => LiveKind::Text(text),

@@ -84,15 +84,20 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Asks the tool whether the call happened, by the key it was made with if that is not its own.
-    pub(super) async fn check(&self, key: Option<String>) -> Option<Checked> {
+    /// Asks the tool whether the call happened, by the key it was made with if that is not its own; why it could not
+    /// tell, if it failed.
+    pub(super) async fn check(&self, key: Option<String>) -> Result<Checked, String> {
         let mut attempt = self.driver.attempt(&self.ready.effect, 1);
         attempt.idempotency_key = key.unwrap_or(attempt.idempotency_key);
         let context = self.context(attempt);
         let (tool, arguments) = (Arc::clone(&self.ready.entry.tool), self.ready.call.arguments.clone());
         let task = Abandoned(tokio::spawn(async move { tool.check(&context, &arguments).await }));
-        let checked = tokio::time::timeout(self.ready.timeout.unwrap_or(Duration::MAX), task).await;
-        checked.ok()?.ok()?.ok()
+        match tokio::time::timeout(self.ready.timeout.unwrap_or(Duration::MAX), task).await {
+            Ok(Ok(Ok(checked))) => Ok(checked),
+            Ok(Ok(Err(error))) => Err(shortened(error).message),
+            Ok(Err(_)) => Err("it panicked".to_owned()),
+            Err(_) => Err("it took too long".to_owned()),
+        }
     }
 
     /// Has the tool end what earlier tries left running, and waits for that. Tells what still runs.

@@ -180,9 +180,10 @@ impl Caller<'_> {
     /// Asks the tool about a call, by the key it was made with if that is not its own.
     async fn check(&mut self, ready: &Ready, why: &str, key: Option<String>) -> Result<Next> {
         match self.job(ready.clone()).check(key).await {
-            Some(Checked::Happened(value)) => self.settle(ready, ToolResult::new(&ready.call, value), Vec::new()).await,
-            Some(Checked::DidNotHappen) => self.make(ready.clone()).await,
-            Some(Checked::Unknown) | None => self.ask_person(ready, why).await,
+            Ok(Checked::Happened(value)) => self.settle(ready, ToolResult::new(&ready.call, value), Vec::new()).await,
+            Ok(Checked::DidNotHappen) => self.make(ready.clone()).await,
+            Ok(Checked::Unknown) => self.ask_person(ready, &format!("{why}, and its check cannot tell")).await,
+            Err(error) => self.ask_person(ready, &format!("{why}, and its check failed: {error}")).await,
         }
     }
 

@@ -379,6 +379,10 @@ impl Executor for Inner {
         KIND
     }
 
+    fn reads(&self) -> Vec<String> {
+        self.nodes.iter().flat_map(Node::looks_at).map(str::to_owned).collect()
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         self.print.get_or_init(|| self.new_fingerprint()).clone()
     }
@@ -412,6 +416,7 @@ impl Executor for Inner {
                 continue;
             }
             let view = node.memory(&id);
+            node.looks_at().filter(|key| !set.contains(key)).try_for_each(|key| view.check_given(state, key))?;
             let missing = node.needs().find(|key| view.look(state, key).is_none() && !set.contains(key));
             if let Some(key) = missing {
                 let message = format!("node `{}` needs memory key `{key}`, which is missing", node.spec.id);

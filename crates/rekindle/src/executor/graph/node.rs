@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rekindle_core::{Json, Result, State};
 use serde_json::Value;
 
-use super::condition::Facts;
+use super::condition::{Condition, Facts};
 use super::spec::{EdgeSpec, NodeSpec, Work};
 use crate::executor::agent::Agent;
 use crate::executor::call::Entry;
@@ -83,6 +83,14 @@ impl Node {
     /// The keys it must find in the memory.
     pub(super) fn needs(&self) -> impl Iterator<Item = &str> {
         self.spec.reads.iter().map(String::as_str).filter(|key| !key.ends_with(['*', '?']))
+    }
+
+    /// The keys of the memory that it names: what it reads, and what the conditions of its edges look at.
+    pub(super) fn looks_at(&self) -> impl Iterator<Item = &str> {
+        let reads = self.spec.reads.iter().filter(|key| !key.ends_with('*'));
+        let reads = reads.map(|key| key.strip_suffix('?').unwrap_or(key));
+        let tests = self.edges.iter().filter_map(|edge| edge.when.as_ref()).flat_map(Condition::tests);
+        reads.chain(tests.filter_map(|test| test.memory.as_deref()))
     }
 
     /// A template, with every reference looked up; the error names what is missing.

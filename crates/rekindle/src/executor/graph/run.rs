@@ -206,6 +206,10 @@ impl<'a> Run<'a> {
             turn: self.at.turn,
             join,
         };
+        // A run that was not given its secrets stops here: nothing has failed, and nothing is decided without them.
+        let view = node.memory(id);
+        let given = |state: &rekindle_core::State| node.looks_at().try_for_each(|key| view.check_given(state, key));
+        self.driver.read(given).await?;
         if strand.phase == Phase::Choosing {
             let records = visit.choose_again(self.driver).await?;
             self.driver.commit(records).await?;

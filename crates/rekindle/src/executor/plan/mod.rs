@@ -323,6 +323,12 @@ impl Executor for Inner {
         KIND
     }
 
+    fn reads(&self) -> Vec<String> {
+        let references = self.steps.iter().flat_map(|step| step.parameters.references());
+        let context = references.filter(|reference| reference.root() == "context");
+        context.filter_map(|reference| reference.name()).map(str::to_owned).collect()
+    }
+
     fn fingerprint(&self) -> Fingerprint {
         self.print.get_or_init(|| self.new_fingerprint()).clone()
     }

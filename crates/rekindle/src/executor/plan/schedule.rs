@@ -205,6 +205,8 @@ impl<'a> Schedule<'a> {
     async fn ready(&mut self, number: usize) -> Result<(Ready, Option<String>)> {
         let step = &self.plan.steps[number];
         let id = effect(self.at.turn, &step.spec.id, self.known[number].failures)?;
+        self.check_given(number, &id).await?;
+        let step = &self.plan.steps[number];
         let intent = self.driver.read(|state| state.effect(&id).map(|known| known.intent.clone())).await;
         let (arguments, hash, fault) = match intent {
             Some(intent) => {
@@ -233,6 +235,19 @@ impl<'a> Schedule<'a> {
             ready.effect.retries = retry.retries();
         }
         Ok((ready, fault))
+    }
+
+    /// An error if a step that has not ended needs a secret that was not given again: the run stops, and the
+    /// step has not failed.
+    async fn check_given(&self, number: usize, id: &EffectId) -> Result<()> {
+        let references = self.plan.steps[number].parameters.references();
+        let mut keys = references.iter().filter(|known| known.root() == "context").filter_map(|known| known.name());
+        let view = MemoryView::default();
+        let check = |state: &rekindle_core::State| match state.effect(id).is_some_and(|known| known.is_settled()) {
+            true => Ok(()),
+            false => keys.try_for_each(|key| view.check_given(state, key)),
+        };
+        self.driver.read(check).await
     }
 
     /// The arguments a call was begun with. What is never stored is looked up again, if nothing else

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use rekindle_core::{
-    BranchId, Error, ErrorKind, Hash, Head, Namespace, Result, SessionInfo, SessionKey, Status, Timestamp, file_name,
+    BranchId, Error, ErrorKind, Hash, Head, KeyOwner, Namespace, Result, SessionInfo, SessionKey, Status, Timestamp,
+    file_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,9 @@ pub struct ArchiveEntry {
     pub object: String,
     /// BLAKE3 of the object.
     pub hash: Hash,
+    /// Set before the archive is removed: its object may be gone already, and repeating the removal finishes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removing: bool,
 }
 
 impl ArchiveEntry {
@@ -74,7 +78,13 @@ impl ArchiveEntry {
             bytes: object.len() as u64,
             object: format!("{}-{start}.rekindle.jsonl.zst", file_name(&header.incarnation)),
             hash,
+            removing: false,
         }
+    }
+
+    /// The session whose data key the archive needs, if it is encrypted.
+    pub(crate) fn owner(&self) -> KeyOwner {
+        KeyOwner { session: self.session.clone(), incarnation: self.incarnation.clone() }
     }
 
     /// The name of this entry.
@@ -141,7 +151,9 @@ pub struct Archives {
 /// What of a namespace is archived at a place.
 pub async fn archives(place: &dyn ArchivePlace, namespace: &Namespace) -> Result<Archives> {
     let folder = format!("{FOLDER}/{}", file_name(namespace.as_str()));
-    below(place, &folder).await.map_err(|error| error.during("list archives"))
+    let mut found = below(place, &folder).await.map_err(|error| error.during("list archives"))?;
+    found.archives.retain(|archive| !archive.removing);
+    Ok(found)
 }
 
 /// The entries below a folder.
@@ -176,4 +188,25 @@ pub(super) async fn below(place: &dyn ArchivePlace, folder: &str) -> Result<Arch
 
 fn is_about_bytes(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_entries() {
+        let session: SessionKey = rekindle_core::SessionId::new("a").unwrap().into();
+        let header =
+            rekindle_core::SessionHeader { incarnation: "first".into(), ..rekindle_core::SessionHeader::new(session) };
+        let info = rekindle_core::NewSession::new(header).session_info(Timestamp(5));
+        let entry = ArchiveEntry::new(&info, Timestamp(9), 3, b"object");
+        let name = entry.name();
+        rekindle_fuzz::fuzz!("archive-entry").seeds([entry.to_bytes().unwrap().to_vec()]).bytes(|bytes| {
+            let read = ArchiveEntry::parse(&name, bytes).ok()?;
+            assert!(read.object_name().starts_with(&folder_of(&info.header.key)) && !read.object.contains('/'));
+            assert_eq!(ArchiveEntry::parse(&name, &read.to_bytes().unwrap()).unwrap(), read);
+            Some(())
+        });
+    }
 }

@@ -9,9 +9,11 @@
 //!
 //! The object is named by its content and never overwritten; the entry, written last, makes it an
 //! archive. Only when both were written and the object was read back does the session leave the
-//! store. So a crash leaves the session, the archive, or both, and repeating finishes.
+//! store. So a crash leaves the session, the archive, or both, and repeating finishes. An archive is removed by marking its
+//! entry first and deleting it last, so that repeating finishes that too.
 
 mod entry;
+mod garbage;
 mod place;
 mod restore;
 mod write;
@@ -26,6 +28,7 @@ use rekindle_core::{
 use serde::Serialize;
 
 pub use entry::{ArchiveEntry, Archives, archives};
+pub(super) use garbage::{clear_unnamed, unnamed};
 pub use place::ArchivePlace;
 pub use restore::{RestoreOptions, Restored, restore};
 pub use write::{ArchiveOptions, Archived, archive};
@@ -52,7 +55,7 @@ pub async fn plan_archive(
 ) -> Result<ArchivePlan> {
     let mut query = SessionQuery::new(namespace.clone()).with_limit(500);
     query.updated_before = Some(engine.journal().clock().now().minus(threshold));
-    (query.statuses, query.oldest_first) = (statuses.to_vec(), true);
+    query.oldest_first = true;
     let mut plan = ArchivePlan { archive: Vec::new(), protected: Vec::new() };
     let found = engine.journal().store().list_all(&query).await;
     for info in found.map_err(|error| error.during("archive"))? {
@@ -61,12 +64,29 @@ pub async fn plan_archive(
             continue;
         }
         let key = info.header.key.clone();
+        let info = match by_records(engine, info.clone()).await {
+            // To archive it fails, and says why.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => info,
+            other => other.map_err(|error| error.during("archive"))?,
+        };
+        if !statuses.is_empty() && !statuses.contains(&info.status()) {
+            continue;
+        }
         match reason_against(&info) {
             Some(reason) => plan.protected.push((key, reason)),
             None => plan.archive.push(key),
         }
     }
     Ok(plan)
+}
+
+/// Returns a session with the statuses that its records say. An encrypted session can be archived without its key: then
+/// those of the index count.
+async fn by_records(engine: &crate::Engine, info: SessionInfo) -> Result<SessionInfo> {
+    match engine.journal().with_recorded_statuses(info.clone()).await {
+        Err(error) if matches!(error.kind(), ErrorKind::KeyMissing { .. }) => Ok(info),
+        other => other,
+    }
 }
 
 /// Why a session cannot leave the store: somebody runs it, or it is not at its end.

@@ -1,5 +1,7 @@
 //! Where archives are kept: a bucket, or whatever can do the same.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use rekindle_core::Result;
@@ -25,6 +27,13 @@ pub trait ArchivePlace: Send + Sync {
 
     /// The names and sizes of at most `limit` objects below `folder` that come behind `after`, by name.
     async fn list(&self, folder: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>>;
+
+    /// The names and sizes of the objects below `folder` that were written at least `age` ago, by the clock of the place.
+    /// A place that cannot tell names none, and then no garbage is found there.
+    async fn older_than(&self, folder: &str, age: Duration) -> Result<Vec<(String, u64)>> {
+        let _ = (folder, age);
+        Ok(Vec::new())
+    }
 }
 
 #[cfg(feature = "objects")]
@@ -52,5 +61,9 @@ impl ArchivePlace for rekindle_store::Bucket {
 
     async fn list(&self, folder: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>> {
         Self::list(self, folder, after, limit).await
+    }
+
+    async fn older_than(&self, folder: &str, age: Duration) -> Result<Vec<(String, u64)>> {
+        Self::older_than(self, folder, age).await
     }
 }

@@ -8,6 +8,9 @@ use super::write::{decoder, fetch, read_object};
 use super::{ArchivePlace, heads};
 use crate::engine::Engine;
 
+/// The most bytes an archive may decompress to, see [`ImportOptions::max_decompressed`].
+const MAX_DECOMPRESSED: u64 = 4 << 30;
+
 /// How to restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
@@ -30,7 +33,7 @@ pub struct RestoreOptions {
 pub struct Restored {
     /// The session, under its name in the store.
     pub session: SessionKey,
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub dry_run: bool,
     /// The archive it came from.
     pub archive: ArchiveEntry,
@@ -62,6 +65,9 @@ async fn restore_session(
     options: &RestoreOptions,
 ) -> Result<Restored> {
     let archive = find(place, session).await?;
+    if archive.removing {
+        return finish_removal(engine, place, session, options, archive).await;
+    }
     let object = fetch(place, &archive).await?;
     let held = read_object(&object)?.session;
     if held.header.key != archive.session || held.header.incarnation != archive.incarnation {
@@ -76,6 +82,7 @@ async fn restore_session(
     }
     if !there {
         let import = ImportOptions {
+            max_decompressed: Some(MAX_DECOMPRESSED),
             rename: Some(key.clone()),
             namespace: None,
             accept_unverified: options.accept_unverified,
@@ -87,19 +94,48 @@ async fn restore_session(
         check(engine, &key, &held, moved.same_hashes).await?;
     }
     if options.remove {
-        // The entry first: no entry ever names an object that is gone.
-        place.delete(&restored.archive.name()).await?;
-        place.delete(&restored.archive.object_name()).await?;
+        remove(engine, place, &restored.archive).await?;
         restored.removed = true;
     }
     Ok(restored)
+}
+
+/// Removes an archive. The entry is the record of it: marked first, deleted last.
+async fn remove(engine: &Engine, place: &dyn ArchivePlace, archive: &ArchiveEntry) -> Result<()> {
+    let marked = ArchiveEntry { removing: true, ..archive.clone() };
+    place.put(&archive.name(), marked.to_bytes()?).await?;
+    place.delete(&archive.object_name()).await?;
+    engine.journal().release_archive(&archive.owner(), &place.shown()).await?;
+    place.delete(&archive.name()).await
+}
+
+/// Goes on with the removal of an archive that was restored before.
+async fn finish_removal(
+    engine: &Engine,
+    place: &dyn ArchivePlace,
+    session: &SessionKey,
+    options: &RestoreOptions,
+    archive: ArchiveEntry,
+) -> Result<Restored> {
+    let key = options.rename.clone().unwrap_or_else(|| session.clone());
+    // Restored before it was marked: if it is not there, it was removed since.
+    let there = engine.journal().store().open(&key).await.is_ok();
+    let removed = options.remove && !options.dry_run;
+    if !options.remove || !there {
+        let message = format!("the archive of session `{}` at {} is being removed", session.id, place.shown());
+        return Err(Error::not_found(message).hint("--remove finishes that, under the id it was restored to"));
+    }
+    if removed {
+        remove(engine, place, &archive).await?;
+    }
+    Ok(Restored { session: key, dry_run: options.dry_run, archive, there, same_hashes: true, removed })
 }
 
 /// The latest archive of a session.
 async fn find(place: &dyn ArchivePlace, session: &SessionKey) -> Result<ArchiveEntry> {
     let found = entry::below(place, &folder_of(session)).await?;
     let of_session = found.archives.into_iter().filter(|archive| archive.session == *session);
-    let latest = of_session.max_by_key(|archive| (archive.created_at, archive.archived_at));
+    let latest = of_session.max_by_key(|archive| (!archive.removing, archive.created_at, archive.archived_at));
     match (latest, found.damaged.into_iter().next()) {
         (Some(latest), _) => Ok(latest),
         (None, Some((_, why))) => Err(Error::corrupt(why)),

@@ -5,7 +5,7 @@ use rekindle_core::{Error, ErrorKind, Exported, Journal, Result, SessionInfo, Se
 use serde::Serialize;
 
 use super::entry::{self, ArchiveEntry, entry_name, folder_of, hash_of};
-use super::{ArchivePlace, heads, protected, reason_against};
+use super::{ArchivePlace, by_records, heads, protected, reason_against};
 use crate::engine::Engine;
 use crate::operations::Freed;
 
@@ -30,7 +30,7 @@ pub struct ArchiveOptions {
 pub struct Archived {
     /// The session.
     pub session: SessionKey,
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub dry_run: bool,
     /// The archive; none in a dry run, unless it is there already.
     pub archive: Option<ArchiveEntry>,
@@ -38,13 +38,16 @@ pub struct Archived {
     pub there: bool,
     /// Whether the session left the store.
     pub removed: bool,
+    /// Whether it had left the store before, in a try that stopped.
+    pub before: bool,
     /// What that freed.
     pub freed: Freed,
 }
 
 /// Writes a session to an archive, reads the archive back, and only then removes the session from
 /// the store. Refuses what runs, waits or is unfinished (`Protected`), and an archive of the same
-/// session with another content (`AlreadyExists`). Safe to repeat after a failure.
+/// session with another content (`AlreadyExists`). Safe to repeat after a failure: a session that is archived already and
+/// has left the store counts as done.
 pub async fn archive(
     engine: &Engine,
     place: &dyn ArchivePlace,
@@ -61,19 +64,26 @@ async fn archive_session(
     session: &SessionKey,
     options: &ArchiveOptions,
 ) -> Result<Archived> {
-    let info = engine.journal().store().open(session).await?;
+    let stored = match engine.journal().store().open(session).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => {
+            return archived_before(engine, place, session, options).await?.ok_or(error);
+        }
+        other => other?,
+    };
+    let info = by_records(engine, stored).await?;
     refuse_protected(&info)?;
     let known = entry::read(place, &entry_name(session, &info.header.incarnation)).await?;
-    let there = known.as_ref().is_some_and(|known| known.heads == heads(&info));
+    let there = known.as_ref().is_some_and(|known| known.heads == heads(&info) && !known.removing);
     let before = Archived {
         session: session.clone(),
         dry_run: options.dry_run,
         archive: known.clone().filter(|_| there),
         there,
         removed: false,
+        before: false,
         freed: Freed::default(),
     };
-    if let Some(known) = known.as_ref().filter(|_| !there && !options.replace) {
+    if let Some(known) = known.as_ref().filter(|known| !there && !options.replace && !known.removing) {
         refuse_other(engine, session, known).await?;
     }
     if options.dry_run {
@@ -85,11 +95,42 @@ async fn archive_session(
         None => write(engine, place, session, known.as_ref()).await?,
     };
     tidy(place, &entry).await?;
+    // Before the session goes: until then its key is not mistaken for one that nobody needs.
+    engine.journal().note_archive(&entry.owner(), &place.shown()).await?;
     let freed = match options.keep {
         true => Freed::default(),
         false => remove(engine, place, &entry).await?,
     };
     Ok(Archived { archive: Some(entry), there, removed: !options.keep, freed, ..before })
+}
+
+/// What came of a session that left the store in an earlier try: its archive, if it is sound, and what was left over
+/// of it in the store is cleared.
+async fn archived_before(
+    engine: &Engine,
+    place: &dyn ArchivePlace,
+    session: &SessionKey,
+    options: &ArchiveOptions,
+) -> Result<Option<Archived>> {
+    let found = entry::below(place, &folder_of(session)).await?.archives.into_iter();
+    let of_session = found.filter(|archive| archive.session == *session && !archive.removing);
+    let Some(entry) = of_session.max_by_key(|archive| (archive.created_at, archive.archived_at)) else {
+        return Ok(None);
+    };
+    check(place, &entry).await?;
+    let mut freed = Freed::default();
+    if !options.dry_run {
+        freed.bytes = engine.journal().finish_removal(session).await?.bytes;
+    }
+    Ok(Some(Archived {
+        session: session.clone(),
+        dry_run: options.dry_run,
+        archive: Some(entry),
+        there: true,
+        removed: true,
+        before: true,
+        freed,
+    }))
 }
 
 /// Whether an archive can be read. One that cannot, of a session that is there, is written again.
@@ -142,7 +183,7 @@ async fn write(
     match entry::read(place, &name).await? {
         Some(there) if Some(&there) == known => place.put(&name, bytes).await.map(|()| entry),
         // Somebody else archived the same.
-        Some(there) if there.heads == entry.heads => Ok(there),
+        Some(there) if there.heads == entry.heads && !there.removing => Ok(there),
         Some(_) => Err(somebody_else()),
         None => Err(Error::new(ErrorKind::StoreUnavailable, "the archive was removed meanwhile").hint("try again")),
     }
@@ -219,7 +260,7 @@ async fn remove(engine: &Engine, place: &dyn ArchivePlace, entry: &ArchiveEntry)
     }
     check(place, entry).await?;
     let session = &entry.session;
-    let info = engine.journal().store().open(session).await?;
+    let info = by_records(engine, engine.journal().store().open(session).await?).await?;
     refuse_protected(&info)?;
     if heads(&info) != entry.heads || info.header.incarnation != entry.incarnation {
         return Err(Error::new(ErrorKind::Stale, "something happened in the session while it was archived")
@@ -227,4 +268,21 @@ async fn remove(engine: &Engine, place: &dyn ArchivePlace, entry: &ArchiveEntry)
     }
     // What arrives from here on is not in the archive, and then the session stays.
     engine.journal().put_away(session, entry.heads.clone()).await.map(Freed::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_archives() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let archive = runtime.block_on(async {
+            let engine = Engine::memory().unwrap();
+            let session = engine.create("a").await.unwrap();
+            exported(&engine, session.key()).await.unwrap()
+        });
+        // The window of a decompressor is eight megabytes.
+        rekindle_fuzz::fuzz!("archive").seeds([archive.to_vec()]).memory(16 << 20, 256).bytes(read_object);
+    }
 }
