@@ -17,9 +17,6 @@ use crate::build::Work;
 use crate::definition::Kind;
 use crate::document::list;
 
-/// The prefix of registers that say where secrets are.
-const SECRET: &str = "secret/";
-
 /// An agent, a plan or a graph that can run. Cheap to clone; its MCP servers live as long as one of
 /// its clones.
 #[derive(Clone)]
@@ -159,7 +156,7 @@ impl Built {
     /// Starts a run. The session learns where the file's secrets are.
     pub async fn start(&self, session: &Session, input: RunInput, options: ResumeOptions) -> Result<RunHandle> {
         let given = Given::of(&self.0.work, input)?;
-        let options = self.with_secrets(session, options).await?;
+        let options = self.with_secrets(options);
         match (&self.0.work, given) {
             (Work::Agent(agent), Given::Message(message)) => agent.run_with(vec![message], session, options).await,
             (Work::Plan(plan), Given::Plan(input)) => plan.run_with(input, session, options).await,
@@ -170,7 +167,7 @@ impl Built {
 
     /// Goes on with an unfinished run.
     pub async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        let options = self.with_secrets(session, options).await?;
+        let options = self.with_secrets(options);
         match &self.0.work {
             Work::Agent(agent) => agent.resume_with(session, options).await,
             Work::Plan(plan) => plan.resume_with(session, options).await,
@@ -185,19 +182,10 @@ impl Built {
         }
     }
 
-    /// `options` with where the secrets are, as far as the session does not know it.
-    async fn with_secrets(&self, session: &Session, mut options: ResumeOptions) -> Result<ResumeOptions> {
-        if self.0.secrets.is_empty() {
-            return Ok(options);
-        }
-        let state = session.engine().journal().load(session.key(), None).await?.state;
-        for (name, reference) in &self.0.secrets {
-            let known = state.register(&format!("{SECRET}{name}")).and_then(|json| json.decode::<String>().ok());
-            if known.as_deref() != Some(reference.as_str()) {
-                options = options.secret(name, reference.as_str())?;
-            }
-        }
-        Ok(options)
+    /// `options` with where the file's secrets are: what was said otherwise counts more.
+    fn with_secrets(&self, options: ResumeOptions) -> ResumeOptions {
+        let secrets = self.0.secrets.iter();
+        secrets.fold(options, |options, (name, reference)| options.default_secret(name, reference.clone()))
     }
 }
 
@@ -209,7 +197,7 @@ impl worker::Work for Built {
     }
 
     async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
-        let options = self.with_secrets(session, options).await?;
+        let options = self.with_secrets(options);
         match &self.0.work {
             Work::Agent(agent) => worker::Work::start(agent, session, input, options).await,
             Work::Plan(plan) => worker::Work::start(plan, session, input, options).await,

@@ -40,9 +40,9 @@ mod fault;
 mod form;
 mod schema;
 
-pub use build::DefinitionBuilder;
+pub use build::{DefinitionBuilder, Preview};
 pub use built::{Built, RunInput};
-pub use definition::{Definition, InputField, Kind};
+pub use definition::{Definition, InputField, Kind, SourceFile};
 pub use document::{Document, Format};
 pub use fault::{Fault, Faults};
 pub use form::{

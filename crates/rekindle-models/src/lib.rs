@@ -117,6 +117,10 @@
 //! count. `retry` (true if left out) says whether asking again may help. `after_chunks` streams so
 //! many pieces first: a stream that is cut.
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
+
 mod anthropic;
 mod arrange;
 mod files;

@@ -140,4 +140,16 @@ mod tests {
         let deep = format!("{}1{}", "[".repeat(80), "]".repeat(80));
         assert!(check(&format!(r#"{{"x":{deep}}}"#)).unwrap_err().contains("deep"));
     }
+
+    #[test]
+    fn fuzzed_schemas() {
+        let seeds =
+            [r#"{"type":"object","properties":{"a":{"type":"string"}}}"#, r##"{"$ref":"#/$defs/a","$defs":{"a":{}}}"##];
+        let words = ["\"$ref\":\"#\"", "\"allOf\":[", "\"additionalProperties\":", "\"pattern\":\"(\""];
+        rekindle_fuzz::fuzz!("tool-schema").seeds(seeds).words(words).costly(4).memory(16 << 20, 2_000).text(|text| {
+            let value = schema(&Json::parse(text).ok()?).ok()?;
+            let _ = declares(&value, &["a".to_owned(), "b".to_owned()]);
+            Some(())
+        });
+    }
 }

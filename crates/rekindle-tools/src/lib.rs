@@ -58,6 +58,10 @@
 //! Unix only. Nothing here reads the environment of the process or prints: children get exactly the
 //! variables they are given, and requests use no proxy.
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
+
 mod checks;
 pub mod command;
 pub mod files;
@@ -70,7 +74,9 @@ mod process;
 mod template;
 
 pub use command::{CommandOutput, CommandTool, CommandToolBuilder, Stdin};
-pub use files::{EditFile, FileAccess, FileToolBuilder, ListFiles, ReadFile, WriteFile, file_tools};
+pub use files::{
+    EditFile, FileAccess, FileToolBuilder, ListFiles, Protected, ReadFile, WriteFile, file_tools, file_tools_except,
+};
 pub use http::{HttpBody, HttpTool, HttpToolBuilder};
 #[cfg(feature = "mcp")]
 pub use mcp::{McpServer, McpServerBuilder};

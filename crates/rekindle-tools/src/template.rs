@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rekindle::Epoch;
 use rekindle::Secret;
 use rekindle::tool::{ToolContext, ToolError};
 use serde_json::Value;
@@ -35,6 +36,7 @@ pub(crate) enum Reference {
 pub(crate) struct Values<'a> {
     pub(crate) arguments: &'a Value,
     pub(crate) idempotency_key: &'a str,
+    pub(crate) fence: Epoch,
     pub(crate) session: String,
     pub(crate) secrets: BTreeMap<String, Secret>,
 }
@@ -51,7 +53,7 @@ impl<'a> Values<'a> {
             found.insert(name.clone(), context.secret(name).await?);
         }
         let (idempotency_key, session) = (context.idempotency_key(), context.session().to_string());
-        Ok(Self { arguments, idempotency_key, session, secrets: found })
+        Ok(Self { arguments, idempotency_key, fence: context.fence(), session, secrets: found })
     }
 }
 
@@ -212,6 +214,7 @@ mod tests {
         let values = Values {
             arguments: &arguments,
             idempotency_key: "k1",
+            fence: Default::default(),
             session: "s1".into(),
             secrets: BTreeMap::from([("api.key".to_owned(), Secret::new("hush"))]),
         };
@@ -239,5 +242,31 @@ mod tests {
         check("${name}", Err("`${name}` is no reference; write it like `${arguments.name}`"));
         check("${arguments..x}", Err("`${arguments..x}` is no reference; write it like `${arguments.name}`"));
         check("${session", Err("`${session` has no closing brace"));
+    }
+
+    #[test]
+    fn fuzzed_templates() {
+        let seeds = ["${arguments.city}", "a ${idempotency_key} $${b} ${secrets.k.v}", "${arguments}", "plain"];
+        rekindle_fuzz::fuzz!("tool-template").seeds(seeds).words(["$${", "${arguments.a.0}", "${session}", "}"]).text(
+            |text| {
+                let template = Template::parse(text)?;
+                let arguments = serde_json::json!({"city": "Oslo", "a": [1, {"b": null}]});
+                let values = Values {
+                    arguments: &arguments,
+                    idempotency_key: "k",
+                    fence: Default::default(),
+                    session: "s".into(),
+                    secrets: BTreeMap::new(),
+                };
+                for reference in template.references() {
+                    assert_eq!(
+                        Reference::parse(reference.to_string().trim_start_matches("${").trim_end_matches('}')).as_ref(),
+                        Ok(reference)
+                    );
+                }
+                let _ = (template.fill(&values), template.plain(), Template::secrets([&template]));
+                Ok::<(), String>(())
+            },
+        );
     }
 }

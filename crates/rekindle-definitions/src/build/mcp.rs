@@ -13,6 +13,9 @@ use crate::form::{McpEntry, SecretName};
 /// The tools of every server that `inner` names.
 pub(super) async fn build(shop: &mut Shop, inner: &Inner) -> Result<Vec<Placed>, Faults> {
     let mut tools = Vec::new();
+    if shop.preview {
+        return Ok(tools);
+    }
     for (name, entry) in &inner.surroundings.mcp {
         let pointer = child(&child(&inner.pointer, "mcp"), name);
         let failed = |error: &rekindle::Error| {

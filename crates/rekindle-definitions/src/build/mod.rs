@@ -5,6 +5,7 @@ mod agent;
 mod crew;
 mod mcp;
 mod model;
+mod preview;
 mod question;
 mod semantic;
 mod tool;
@@ -12,15 +13,17 @@ mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rekindle::{Error, Result as Outcome, RunOptions, Secret, SecretRef, SecretSource};
-use rekindle_tools::McpServer;
+use rekindle_tools::{McpServer, Protected};
 
 use crate::built::Built;
 use crate::definition::Definition;
 use crate::fault::Faults;
 use crate::form::{ModelSpec, RunOptionsSpec};
+pub use preview::Preview;
 pub(crate) use work::Work;
 
 type Adjust = Box<dyn FnOnce(&mut RunOptions) + Send>;
@@ -36,6 +39,7 @@ pub struct DefinitionBuilder {
     models: BTreeMap<String, ModelSpec>,
     defaults: RunOptionsSpec,
     adjust: Vec<Adjust>,
+    protected: Vec<PathBuf>,
 }
 
 impl DefinitionBuilder {
@@ -49,6 +53,7 @@ impl DefinitionBuilder {
             models: BTreeMap::new(),
             defaults: RunOptionsSpec::default(),
             adjust: Vec::new(),
+            protected: Vec::new(),
         }
     }
 
@@ -103,9 +108,24 @@ impl DefinitionBuilder {
         self
     }
 
+    /// Paths that file tools do not write, beside the files of the definition.
+    #[must_use]
+    pub fn protect(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.protected.extend(paths);
+        self
+    }
+
     /// Builds it. If anything is wrong, what was started is ended.
     pub async fn build(self) -> Result<Built, Faults> {
+        self.build_in(false).await.map(|(built, _)| built)
+    }
+
+    /// Builds it, with its MCP servers or without.
+    async fn build_in(self, preview: bool) -> Result<(Built, Definition), Faults> {
+        let own = self.definition.sources().iter().map(|file| file.path.clone());
         let mut shop = Shop {
+            preview,
+            protected: Protected::new(own.chain(self.protected)),
             secrets: self.secrets,
             environment: self.environment,
             model: self.model,
@@ -119,7 +139,7 @@ impl DefinitionBuilder {
             done: HashMap::new(),
         };
         match work::build(&mut shop, &self.definition, None, true).await {
-            Ok(work) => Ok(Built::new(work, shop.found, shop.model_names, shop.servers)),
+            Ok(work) => Ok((Built::new(work, shop.found, shop.model_names, shop.servers), self.definition)),
             Err(faults) => {
                 for server in &shop.servers {
                     server.shutdown().await;
@@ -138,6 +158,10 @@ impl fmt::Debug for DefinitionBuilder {
 
 /// What building needs, and what it leaves behind.
 pub(crate) struct Shop {
+    /// True if nothing may be started.
+    preview: bool,
+    /// The paths that file tools do not write.
+    protected: Protected,
     secrets: Arc<dyn SecretSource>,
     overriding: BTreeMap<String, SecretRef>,
     environment: Vec<(String, String)>,

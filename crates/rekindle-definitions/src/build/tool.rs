@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rekindle::tool::{Tool, ToolSpec};
 use rekindle::{Error, Hash, Json, SubAgent};
-use rekindle_tools::{CommandOutput, CommandTool, FileAccess, HttpBody, HttpTool, Stdin, file_tools};
+use rekindle_tools::{CommandOutput, CommandTool, FileAccess, HttpBody, HttpTool, Stdin, file_tools_except};
 use serde_json::json;
 
 use super::adjusted::Adjusted;
@@ -78,10 +78,12 @@ pub(super) async fn other_work(
 }
 
 /// The tools for the files under a directory.
-pub(super) fn files(inner: &Inner) -> Result<Vec<Placed>, Faults> {
+pub(super) fn files(shop: &Shop, inner: &Inner) -> Result<Vec<Placed>, Faults> {
     let Some(files) = &inner.surroundings.files else { return Ok(Vec::new()) };
     let pointer = child(&inner.pointer, "files");
     let root = resolve_path(&inner.base, &files.root);
+    // A file in the working directory has no directory in its path.
+    let root = if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
     let fault = |message: String| inner.document.fault(&child(&pointer, "root"), message);
     if files.create {
         std::fs::create_dir_all(&root).map_err(|error| fault(format!("the directory cannot be made: {error}")))?;
@@ -93,8 +95,8 @@ pub(super) fn files(inner: &Inner) -> Result<Vec<Placed>, Faults> {
         FileAccessName::Read => FileAccess::ReadOnly,
         FileAccessName::Write => FileAccess::ReadWrite,
     };
-    let tools =
-        file_tools(root, access).map_err(|error| fault(error.message().to_owned()).with_hint(error.next_step()))?;
+    let tools = file_tools_except(root, access, &shop.protected)
+        .map_err(|error| fault(error.message().to_owned()).with_hint(error.next_step()))?;
     Ok(tools.into_iter().map(|tool| (pointer.clone(), tool)).collect())
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rekindle::{Agent, Frequency, Graph, Plan, RunOptions};
 
 use super::tool::Placed;
-use super::{Shop, agent, crew, mcp, semantic, tool};
+use super::{Shop, agent, crew, mcp, preview, semantic, tool};
 use crate::definition::{Body, Definition, Inner, Kind};
 use crate::document::child;
 use crate::fault::{Faults, Gathered, short};
@@ -91,6 +91,7 @@ fn options(shop: &mut Shop, definition: &Definition, top: bool) -> RunOptions {
     let mut options = usual;
     definition.inner().options.clone().or(shop.defaults.clone()).apply(&mut options);
     if top {
+        options.depends_on = preview::started(definition);
         std::mem::take(&mut shop.adjust).into_iter().for_each(|adjust| adjust(&mut options));
     }
     options
@@ -104,7 +105,7 @@ async fn tools(shop: &mut Shop, definition: &Definition) -> Result<Vec<Placed>, 
     for declared in &inner.tools {
         tools.extend(faults.take(tool::build(shop, definition, declared).await));
     }
-    tools.extend(faults.take(tool::files(inner)).into_iter().flatten());
+    tools.extend(faults.take(tool::files(shop, inner)).into_iter().flatten());
     if faults.is_empty() {
         tools.extend(faults.take(mcp::build(shop, inner).await).into_iter().flatten());
     }

@@ -6,19 +6,19 @@ mod inputs;
 mod loader;
 mod models;
 mod parameters;
+mod powers;
 mod read;
 mod suits;
 mod tools;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rekindle::PlanSpec;
-use rekindle::SecretRef;
 use rekindle::graph::GraphSpec;
 use rekindle::schemars::{self, JsonSchema};
+use rekindle::{Hash, PlanSpec, SecretRef};
 use serde::Deserialize;
 
 use crate::build::DefinitionBuilder;
@@ -124,7 +124,16 @@ pub(crate) struct Inner {
     /// What references lead to, by where they stand.
     pub(crate) children: BTreeMap<String, Definition>,
     /// Every file that was read.
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) files: Vec<SourceFile>,
+}
+
+/// A file that a definition was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Its path, as it was named.
+    pub path: PathBuf,
+    /// The hash of the content that was read.
+    pub hash: Hash,
 }
 
 /// What is written down.
@@ -199,7 +208,31 @@ impl Definition {
 
     /// Every file that was read, its own first.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.0.files.clone()
+        self.0.files.iter().map(|file| file.path.clone()).collect()
+    }
+
+    /// The same with the hashes of what was read.
+    pub fn sources(&self) -> &[SourceFile] {
+        &self.0.files
+    }
+
+    /// The references of its secrets by name, with those of everything it refers to.
+    pub fn secrets(&self) -> BTreeMap<String, SecretRef> {
+        let all = self.all();
+        let own = all.iter().rev().flat_map(|definition| &definition.0.secrets);
+        own.map(|(name, reference)| (name.clone(), reference.clone())).collect()
+    }
+
+    /// Itself and everything it refers to, each once.
+    pub(crate) fn all(&self) -> Vec<&Self> {
+        let (mut found, mut seen, mut next) = (Vec::new(), HashSet::new(), vec![self]);
+        while let Some(definition) = next.pop() {
+            if seen.insert(definition.address()) {
+                found.push(definition);
+                next.extend(definition.0.children.values());
+            }
+        }
+        found
     }
 
     /// What makes something that runs of it.

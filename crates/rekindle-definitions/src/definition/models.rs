@@ -1,11 +1,11 @@
 //! What can be said of a model before it is built: whether its provider is known, whether what is
 //! said of it suits the provider, and whether its script is right.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rekindle_models::Script;
 
-use super::{Body, Inner, resolve_path};
+use super::{Body, Inner, SourceFile, resolve_path};
 use crate::document::{Document, child, did_you_mean, list};
 use crate::fault::{Fault, Faults, Gathered, short};
 use crate::form::{ModelSettings, ModelSpec, Named, Provider, ReductionSpec, Reference};
@@ -23,7 +23,7 @@ pub(super) fn check(inner: &mut Inner, faults: &mut Gathered) {
 }
 
 /// The models of a definition, with where they stand.
-fn named(inner: &Inner) -> Vec<(String, ModelSpec)> {
+pub(super) fn named(inner: &Inner) -> Vec<(String, ModelSpec)> {
     let mut found: Vec<_> = inner.models.values().filter(|(at, _)| at.starts_with(&inner.pointer)).cloned().collect();
     if let Body::Agent(agent) = &inner.body {
         found.push((child(&inner.pointer, "model"), agent.model.clone()));
@@ -35,7 +35,7 @@ fn named(inner: &Inner) -> Vec<(String, ModelSpec)> {
     found
 }
 
-fn check_one(inner: &Inner, pointer: &str, spec: &ModelSpec, files: &mut Vec<PathBuf>, faults: &mut Gathered) {
+fn check_one(inner: &Inner, pointer: &str, spec: &ModelSpec, files: &mut Vec<SourceFile>, faults: &mut Gathered) {
     let document = &inner.document;
     match spec {
         ModelSpec::Reference(text) => match Named::of(text) {
@@ -44,7 +44,7 @@ fn check_one(inner: &Inner, pointer: &str, spec: &ModelSpec, files: &mut Vec<Pat
             Named::Unknown(provider) => faults.add(unknown_provider(document, pointer, provider)),
             Named::Provided(Provider::Scripted, path) => {
                 let read = read_script(document, pointer, &inner.base, path);
-                files.extend(faults.take(read).map(|(path, _)| path));
+                files.extend(faults.take(read).map(|(file, _)| file));
             }
             Named::Provided(provider @ (Provider::Azure | Provider::Compatible), _) => {
                 let message = format!("the provider `{}` needs a `base_url`", provider.as_str());
@@ -58,7 +58,7 @@ fn check_one(inner: &Inner, pointer: &str, spec: &ModelSpec, files: &mut Vec<Pat
             check_settings(document, pointer, settings, faults);
             if settings.provider == Provider::Scripted {
                 files.extend(
-                    faults.take(script_of(document, pointer, &inner.base, settings)).and_then(|(path, _)| path),
+                    faults.take(script_of(document, pointer, &inner.base, settings)).and_then(|(file, _)| file),
                 );
             }
         }
@@ -130,11 +130,11 @@ pub(crate) fn script_of(
     pointer: &str,
     base: &Path,
     settings: &ModelSettings,
-) -> Result<(Option<PathBuf>, Script), Faults> {
+) -> Result<(Option<SourceFile>, Script), Faults> {
     let at = child(pointer, "script");
     match (&settings.script, &settings.name) {
         (Some(Reference::Path(path)), _) => {
-            read_script(document, &at, base, path).map(|(path, script)| (Some(path), script))
+            read_script(document, &at, base, path).map(|(file, script)| (Some(file), script))
         }
         (Some(Reference::Inline(..)), _) => {
             // The model is called as the settings say, unless the script says so itself.
@@ -148,7 +148,7 @@ pub(crate) fn script_of(
         }
         (None, Some(path)) => {
             let at = child(pointer, "name");
-            read_script(document, &at, base, path).map(|(path, script)| (Some(path), script))
+            read_script(document, &at, base, path).map(|(file, script)| (Some(file), script))
         }
         (None, None) => Err(document.key_fault(pointer, "`script` is missing").into()),
     }
@@ -160,7 +160,7 @@ pub(crate) fn read_script(
     pointer: &str,
     base: &Path,
     path: &str,
-) -> Result<(PathBuf, Script), Faults> {
+) -> Result<(SourceFile, Script), Faults> {
     let full = resolve_path(base, path);
     if !full.is_file() {
         let message = format!("the script `{}` does not exist", short(path));
@@ -169,5 +169,5 @@ pub(crate) fn read_script(
     let written = Document::load(&full)?;
     let script: Script = written.decode("")?;
     script.check().map_err(|error| Faults::one(written.fault("", error.message())))?;
-    Ok((full, script))
+    Ok((SourceFile { path: full, hash: written.hash() }, script))
 }

@@ -1,17 +1,17 @@
 //! Reading one definition: its parts, its tools, and what it refers to.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rekindle::graph::{EdgeSpec, GraphSpec, NodeSpec};
 use rekindle::schemars::JsonSchema;
-use rekindle::{PlanSpec, StepSpec};
+use rekindle::{Hash, PlanSpec, StepSpec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::loader::{Loader, resolve_secret, text_of};
-use super::{Body, Definition, Inner, Kind, ReadTool, graph, models, tools};
+use super::{Body, Definition, Inner, Kind, ReadTool, SourceFile, graph, models, tools};
 use crate::document::{Document, child};
 use crate::fault::{Faults, Gathered, short};
 use crate::form::{AgentSpec, Crew, Head, Reference, RunOptionsSpec, Split, Surroundings};
@@ -58,7 +58,7 @@ pub(super) fn read(loader: &mut Loader, spot: &Spot<'_>, outer: Option<&Inner>) 
         models,
         secrets,
         children: BTreeMap::new(),
-        files: spot.path.filter(|_| spot.pointer.is_empty()).map(Path::to_path_buf).into_iter().collect(),
+        files: own_file(spot).into_iter().collect(),
     };
     read_system(spot, &mut inner, &mut faults);
     models::check(&mut inner, &mut faults);
@@ -147,9 +147,15 @@ fn read_system(spot: &Spot<'_>, inner: &mut Inner, faults: &mut Gathered) {
         return;
     }
     if let Some((path, text)) = faults.take(text_of(spot, &pointer, path)) {
-        inner.files.push(path);
+        inner.files.push(SourceFile { path, hash: Hash::of(text.as_bytes()) });
         inner.system = Some(text);
     }
+}
+
+/// The file of a definition that is not written inside another one.
+fn own_file(spot: &Spot<'_>) -> Option<SourceFile> {
+    let path = spot.path.filter(|_| spot.pointer.is_empty())?;
+    Some(SourceFile { path: path.to_path_buf(), hash: spot.document.hash() })
 }
 
 /// What a definition refers to: its crew, and the tools that are other work.
@@ -181,7 +187,7 @@ fn read_children(loader: &mut Loader, spot: &Spot<'_>, inner: &mut Inner, faults
                 .iter()
                 .filter(|file| !inner.files.contains(file))
                 .cloned()
-                .collect::<Vec<PathBuf>>()
+                .collect::<Vec<SourceFile>>()
             {
                 inner.files.push(file);
             }

@@ -14,6 +14,7 @@ mod yaml;
 use std::path::Path;
 use std::sync::Arc;
 
+use rekindle::Hash;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -81,11 +82,14 @@ struct Inner {
     source: Source,
     value: Value,
     places: Places,
+    /// Of the bytes it was read from.
+    hash: Hash,
 }
 
 impl Document {
     /// Reads `text`; `name` is what faults call it.
     pub fn parse(name: &str, text: &str, format: Format) -> Result<Self, Faults> {
+        let hash = Hash::of(text.as_bytes());
         let source = Source::new(name, text.strip_prefix('\u{feff}').unwrap_or(text));
         if source.text().len() > LARGEST {
             let message = format!("the file is larger than {} MiB", LARGEST >> 20);
@@ -97,7 +101,7 @@ impl Document {
             Format::Json => json::parse(&source),
         }?;
         let (value, places) = located::locate(tree, &source)?;
-        Ok(Self(Arc::new(Inner { source, value, places })))
+        Ok(Self(Arc::new(Inner { source, value, places, hash })))
     }
 
     /// The same of bytes, which must be UTF-8.
@@ -125,6 +129,11 @@ impl Document {
     /// What faults call it.
     pub fn name(&self) -> &str {
         self.0.source.name()
+    }
+
+    /// The hash of the bytes it was read from.
+    pub fn hash(&self) -> Hash {
+        self.0.hash
     }
 
     /// All of it.

@@ -75,7 +75,8 @@ impl Assembled {
     pub(super) fn into_answer(self, price: Option<Price>) -> Answer {
         let count = |name: &str| self.usage.get(name).copied().unwrap_or_default();
         let [fresh, cached, cache_written, output] = COUNTS.map(count);
-        let tokens = Tokens { input: fresh + cached + cache_written, cached, cache_written, output, cost: None };
+        let input = fresh.saturating_add(cached).saturating_add(cache_written);
+        let tokens = Tokens { input, cached, cache_written, output, cost: None };
         let stop = stop_reason(self.stop.as_deref().unwrap_or_default());
         let parts = self.blocks.into_values().filter_map(Block::into_part).collect();
         Answer { parts, usage: tokens.usage(price), stop, response: self.id }
@@ -243,5 +244,29 @@ mod tests {
         check("pause_turn", StopReason::End);
         check("max_tokens", StopReason::Length);
         check("refusal", StopReason::Filtered);
+    }
+
+    /// Lines are the data of events.
+    #[test]
+    fn fuzzed_answers() {
+        let stream = sample().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        let whole = json!({"id": "m", "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 2}, "content": [
+            {"type": "text", "text": "hi"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]});
+        let words =
+            ["\"index\":", "\"type\":\"content_block_start\"", "\"partial_json\":\"", "\"usage\":{", "\"error\":{}"];
+        rekindle_fuzz::fuzz!("anthropic-answer").seeds([stream, whole.to_string()]).words(words).text(|text| {
+            let (mut streamed, mut pieces) = (Assembled::default(), Vec::new());
+            for line in text.lines() {
+                if streamed.is_over() || streamed.event(line, &mut pieces).is_err() {
+                    break;
+                }
+            }
+            let _ = (streamed.is_whole(), streamed.into_answer(Some(Price::per_million(1.0, 2.0))));
+            if let Ok(body) = serde_json::from_str(text) {
+                let mut whole = Assembled::default();
+                let _ = whole.whole(&body);
+                let _ = whole.into_answer(None);
+            }
+        });
     }
 }

@@ -84,6 +84,10 @@ impl Model for AnthropicModel {
         ModelCapabilities::default()
     }
 
+    fn secrets(&self) -> Vec<(String, rekindle::Secret)> {
+        self.connection.secrets()
+    }
+
     async fn answer(&self, request: &ModelRequest, deltas: &Deltas) -> Result<Answer, ModelError> {
         tokio::select! {
             biased;

@@ -106,6 +106,11 @@ impl Connection {
         ModelError::passing(self.redacted(&format!("{} {what}: {cause}", self.base())))
     }
 
+    /// The key, labelled with where it came from.
+    pub(crate) fn secrets(&self) -> Vec<(String, rekindle::Secret)> {
+        self.settings.key.iter().map(|key| (key.label().to_owned(), key.secret().clone())).collect()
+    }
+
     /// `text` without the key and without the values of headers.
     pub(super) fn redacted(&self, text: &str) -> String {
         let key = self.settings.key.as_ref().map(|key| key.secret().expose());

@@ -68,4 +68,16 @@ mod tests {
             assert!(parsed(broken).unwrap_err().retry);
         }
     }
+
+    #[test]
+    fn fuzzed_events() {
+        let seeds = [r#""\ud83e\udd80 \u00fc""#, r#"{"a":"\ud83e","b":["\udd80"]}"#];
+        let words = ["\\ud83e", "\\udd80", "\\u", "\\\\", "ü"];
+        rekindle_fuzz::fuzz!("event-json").seeds(seeds).words(words).text(|text| {
+            if let Ok(value) = serde_json::from_str::<Value>(text) {
+                assert_eq!(parsed(text).ok(), Some(value));
+            }
+            parsed(text)
+        });
+    }
 }

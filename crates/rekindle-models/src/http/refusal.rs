@@ -187,4 +187,22 @@ mod tests {
         check(json!({"error": {"code": "context_length_exceeded"}}), false);
         check(json!({}), true);
     }
+
+    #[test]
+    fn fuzzed_refusals() {
+        let seeds = [
+            r#"{"error":{"message":"no","type":"invalid_request_error","code":"insufficient_quota"}}"#,
+            r#"[{"error":{"message":"no","status":"RESOURCE_EXHAUSTED"}}]"#,
+            "<html>no</html>",
+        ];
+        rekindle_fuzz::fuzz!("refusal").seeds(seeds).words(["\"error\":", "\"message\":", "\"code\":"]).text(|text| {
+            for status in [302, 400, 429, 500] {
+                let message = refused(status, text).message;
+                assert!(message.chars().count() <= MAX_EXPLANATION + 100, "{message}");
+            }
+            if let Ok(value) = serde_json::from_str(text) {
+                let _ = in_stream(&value);
+            }
+        });
+    }
 }

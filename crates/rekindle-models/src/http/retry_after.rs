@@ -34,7 +34,7 @@ fn now() -> Option<u64> {
 fn unix_time(date: &str) -> Option<u64> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let mut words = date.split_once(", ")?.1.split(' ');
-    let day: u64 = words.next()?.parse().ok()?;
+    let day: u64 = words.next()?.parse().ok().filter(|day| *day <= 31)?;
     let month = words.next().filter(|month| month.len() == 3).and_then(|month| MONTHS.find(month))? as u64 / 3 + 1;
     let year: u64 = words.next()?.parse().ok().filter(|year| (1970..10_000).contains(year))?;
     let mut clock = words.next()?.split(':').map(str::parse::<u64>);
@@ -92,5 +92,18 @@ mod tests {
         {
             check(odd, None);
         }
+    }
+
+    #[test]
+    fn fuzzed_headers() {
+        let seeds = ["Sun, 06 Nov 1994 08:49:37 GMT", "120", "0.5", "1e3", "Wed, 31 Dec 9999 23:59:60 GMT"];
+        rekindle_fuzz::fuzz!("retry-after").seeds(seeds).text(|text| {
+            let value = HeaderValue::from_str(text).ok()?;
+            for name in [RETRY_AFTER, HeaderName::from_static("retry-after-ms")] {
+                let wait = retry_after(&HeaderMap::from_iter([(name, value.clone()), (DATE, value.clone())]));
+                assert!(wait.is_none_or(|wait| wait <= MAX), "{wait:?}");
+            }
+            Some(())
+        });
     }
 }

@@ -212,4 +212,23 @@ mod tests {
             prop_assert_eq!(parse(bytes.chunks(size)), parse([bytes.as_slice()]));
         }
     }
+
+    #[test]
+    fn fuzzed_streams() {
+        let seeds = ["event: a\ndata: {}\n\n", "data: one\r\ndata: two\r\r: comment\n\n", "\u{feff}data: x"];
+        rekindle_fuzz::fuzz!("sse").seeds(seeds).words(["data: ", "event: ", "\r", "\n\n", "id: 1\n"]).bytes(|bytes| {
+            let mut slices = SseParser::new(4_000);
+            let mut whole = SseParser::new(4_000);
+            let (mut by_slices, mut at_once) = (Vec::new(), Vec::new());
+            let fits = whole.push(bytes, &mut at_once).is_ok();
+            let all_fit = bytes.chunks(3).all(|slice| slices.push(slice, &mut by_slices).is_ok());
+            assert_eq!(fits, all_fit);
+            if fits {
+                by_slices.extend(slices.finish());
+                at_once.extend(whole.finish());
+                assert_eq!(by_slices, at_once);
+            }
+            fits
+        });
+    }
 }

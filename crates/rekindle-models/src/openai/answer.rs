@@ -233,4 +233,36 @@ mod tests {
         assembled.event("[DONE]", &mut Vec::new()).unwrap();
         assert!(!assembled.is_whole() && assembled.is_over());
     }
+
+    /// Lines are the data of events.
+    #[test]
+    fn fuzzed_answers() {
+        let chunks = [
+            json!({"id": "r1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "he", "reasoning_content": "h"}}]}),
+            delta(json!({"content": "llo", "refusal": "no"})),
+            delta(json!({"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": "{\"a\""}}]})),
+            delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]})),
+            json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}),
+            json!({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}}),
+        ];
+        let stream = chunks.iter().map(ToString::to_string).chain(["[DONE]".to_owned()]).collect::<Vec<_>>().join("\n");
+        let whole = json!({"id": "r", "choices": [{"message": {"content": [{"type": "text", "text": "hi"}], "tool_calls": [
+            {"id": "c", "function": {"name": "f", "arguments": "{}"}}]}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}});
+        let words = ["\"index\":", "\"tool_calls\":[", "\"id\":\"c1\"", "\"usage\":{", "\"error\":{\"message\":\"x\"}"];
+        rekindle_fuzz::fuzz!("openai-answer").seeds([stream, whole.to_string()]).words(words).text(|text| {
+            let price = Some(Price::per_million(1.0, 2.0).cached_input(0.5));
+            let (mut streamed, mut pieces) = (Assembled::default(), Vec::new());
+            for line in text.lines() {
+                if streamed.is_over() || streamed.event(line, &mut pieces).is_err() {
+                    break;
+                }
+            }
+            let _ = (streamed.is_whole(), streamed.into_answer("seed", HashSet::from(["c1".to_owned()]), price));
+            if let Ok(body) = serde_json::from_str(text) {
+                let mut whole = Assembled::default();
+                let _ = whole.whole(&body);
+                let _ = whole.into_answer("seed", HashSet::new(), price);
+            }
+        });
+    }
 }

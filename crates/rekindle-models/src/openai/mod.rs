@@ -83,6 +83,10 @@ impl Model for OpenAiModel {
         ModelCapabilities::default()
     }
 
+    fn secrets(&self) -> Vec<(String, rekindle::Secret)> {
+        self.connection.secrets()
+    }
+
     async fn answer(&self, request: &ModelRequest, deltas: &Deltas) -> Result<Answer, ModelError> {
         tokio::select! {
             biased;

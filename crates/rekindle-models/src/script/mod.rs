@@ -228,3 +228,22 @@ fn yes() -> bool {
 fn one() -> u32 {
     1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_scripts() {
+        let seed = r#"{"name":"m","by":"messages","repeat_last":true,"turns":[
+            {"when":{"last_contains":"ping"},"text":"pong","usage":{"input_tokens":3,"output_tokens":4}},
+            {"text":"x","calls":[{"name":"f","arguments":{"a":1}}]}]}"#;
+        let words = ["\"error\":{\"message\":\"x\"}", "\"expect\":{\"messages\":1}", "\"chunks\":", "\"delay_ms\":"];
+        rekindle_fuzz::fuzz!("script").seeds([seed]).words(words).text(|text| {
+            let script = Script::from_json(text).ok()?;
+            let again = Script::from_json(&serde_json::to_string(&script).unwrap()).unwrap();
+            assert_eq!(again, script);
+            Some(())
+        });
+    }
+}

@@ -7,7 +7,7 @@ use rekindle::tool::ToolError;
 use serde_json::Value;
 
 use super::{CommandTool, Feed, What};
-use crate::process::{KEY, Start};
+use crate::process::{FENCE, KEY, Start};
 use crate::template::{Piece, Template, Values, written};
 
 impl CommandTool {
@@ -49,6 +49,7 @@ impl CommandTool {
             variables.extend(shell_variables(values.arguments)?);
         }
         variables.insert(KEY.into(), values.idempotency_key.into());
+        variables.insert(FENCE.into(), values.fence.to_string());
         variables.insert("REKINDLE_SESSION".into(), values.session.clone());
         Ok(variables)
     }
@@ -124,7 +125,13 @@ mod tests {
 
     fn check(command: &[&str], given: Value, expected: Result<&[&str], &str>) {
         let command: Vec<_> = command.iter().map(|text| Template::parse(text).unwrap()).collect();
-        let values = Values { arguments: &given, idempotency_key: "k", session: "s".into(), secrets: BTreeMap::new() };
+        let values = Values {
+            arguments: &given,
+            idempotency_key: "k",
+            fence: Default::default(),
+            session: "s".into(),
+            secrets: BTreeMap::new(),
+        };
         let filled = arguments(&command, &values, false).map_err(|error| error.message().to_owned());
         let expected = expected.map(|words| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(filled, expected.map_err(str::to_owned), "{given}");

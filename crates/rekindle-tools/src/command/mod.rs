@@ -48,7 +48,8 @@ const TRY_ENDS_WITHIN: Duration = Duration::from_secs(10);
 ///   never split and never read by a shell. An element that is one reference disappears if there is
 ///   no value, and becomes several arguments if the value is a list.
 /// * The variables it was given, and `REKINDLE_IDEMPOTENCY_KEY` and `REKINDLE_SESSION`, so that a
-///   script can do something once.
+///   script can do something once, and `REKINDLE_FENCE`, the generation of the lease, for whatever can
+///   refuse an older one.
 /// * Nothing else: neither the environment of this process nor its standard input.
 ///
 /// # What becomes of it
@@ -197,10 +198,10 @@ impl Tool for CommandTool {
     }
 
     async fn end_leftovers(&self, context: &ToolContext, _: &Json) -> Result<Leftovers, ToolError> {
-        let key = context.idempotency_key().to_owned();
+        let (key, fence) = (context.idempotency_key().to_owned(), context.fence());
         // An earlier try in this process ends in order; whatever of it does not is ended like the rest.
         let _ = tokio::time::timeout(self.grace.saturating_add(TRY_ENDS_WITHIN), Live::end(&key)).await;
-        let looked = tokio::task::spawn_blocking(move || end_call(&key)).await;
+        let looked = tokio::task::spawn_blocking(move || end_call(&key, fence)).await;
         let running = looked.map_err(|error| ToolError::failed(format!("the search was lost: {error}")))?;
         Ok(Leftovers { running })
     }

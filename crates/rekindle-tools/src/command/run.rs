@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use rekindle::Epoch;
 use rekindle::tool::{HeldLease, ToolContext, ToolError};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;
@@ -48,7 +49,7 @@ pub(super) async fn run(job: Job, context: &ToolContext) -> Result<Finished, Too
     // When this call is dropped, by a timeout for example, the task is told to stop.
     let _stop_when_dropped = stop.clone().drop_guard();
     let live = Live::new(context.idempotency_key(), stop.clone());
-    let mut task = tokio::spawn(supervise(job, live, context.lease(), stop.clone()));
+    let mut task = tokio::spawn(supervise(job, live, context.fence(), context.lease(), stop.clone()));
     let finished = tokio::select! {
         biased;
         finished = &mut task => finished,
@@ -66,9 +67,15 @@ pub(super) async fn run(job: Job, context: &ToolContext) -> Result<Finished, Too
     }
 }
 
-async fn supervise(job: Job, live: Live, mut lease: HeldLease, stop: CancellationToken) -> Result<Finished, ToolError> {
+async fn supervise(
+    job: Job,
+    live: Live,
+    fence: Epoch,
+    mut lease: HeldLease,
+    stop: CancellationToken,
+) -> Result<Finished, ToolError> {
     let Job { start, stdin, limit, grace } = job;
-    let (mut child, mut group, live) = spawn(start, live, &lease).await?;
+    let (mut child, mut group, live) = spawn(start, live, fence, &lease).await?;
     let (mut stdout, mut stderr) = (Captured::new(limit), Captured::new(limit));
     let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let ended = {
@@ -95,11 +102,11 @@ async fn supervise(job: Job, live: Live, mut lease: HeldLease, stop: Cancellatio
 
 /// Starts the program on a thread that may block. `live` goes with it, so that the call counts as
 /// under way until a program that nobody waits for any more has ended, too.
-async fn spawn(start: Start, live: Live, lease: &HeldLease) -> Result<(Child, Group, Live), ToolError> {
+async fn spawn(start: Start, live: Live, fence: Epoch, lease: &HeldLease) -> Result<(Child, Group, Live), ToolError> {
     let lease = lease.clone();
     let spawning = tokio::task::spawn_blocking(move || {
         let key = live.key().to_owned();
-        let (child, group) = start.spawn(Mark::Call(&key), told(lease.left()))?;
+        let (child, group) = start.spawn(Mark::Call { key: &key, fence }, told(lease.left()))?;
         Ok::<_, String>((child, group, live))
     });
     let spawned = spawning.await.map_err(|error| ToolError::failed(format!("the program was lost: {error}")))?;

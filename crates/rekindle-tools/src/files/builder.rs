@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use rekindle::tool::{ToolOptions, ToolSpec};
 use rekindle::{Error, Json, Result};
 
+use super::Protected;
 use super::root::Root;
 use crate::checks::{self, Faults};
 
@@ -33,6 +34,7 @@ pub struct FileToolBuilder<T> {
     spec: ToolSpec,
     options: ToolOptions,
     max_bytes: usize,
+    protected: Protected,
     finish: Finish<T>,
 }
 
@@ -44,7 +46,7 @@ impl<T> FileToolBuilder<T> {
         max_bytes: usize,
         finish: Finish<T>,
     ) -> Self {
-        Self { root, spec, options, max_bytes, finish }
+        Self { root, spec, options, max_bytes, protected: Protected::default(), finish }
     }
 
     /// Its name, if it is not to have its usual one.
@@ -66,6 +68,12 @@ impl<T> FileToolBuilder<T> {
         self
     }
 
+    /// Paths that are not written, even under the root.
+    pub fn protect(mut self, paths: Protected) -> Self {
+        self.protected = paths;
+        self
+    }
+
     /// What the engine must know.
     pub fn options(mut self, options: ToolOptions) -> Self {
         self.options = options;
@@ -79,8 +87,8 @@ impl<T> FileToolBuilder<T> {
         checks::options(&mut faults, &self.options, self.finish.checks, "a tool that can check, which this is not");
         faults.check(self.max_bytes > 0, || "its limit is 0".to_owned());
         faults.into_result("tool", &self.spec.name)?;
-        let root =
-            Root::new(self.root).map_err(|fault| Error::not_found(format!("tool `{}`: {fault}", self.spec.name)))?;
+        let root = Root::new(self.root, self.protected)
+            .map_err(|fault| Error::not_found(format!("tool `{}`: {fault}", self.spec.name)))?;
         Ok((self.finish.make)(Parts { spec: self.spec, options: self.options, root, max_bytes: self.max_bytes }))
     }
 }

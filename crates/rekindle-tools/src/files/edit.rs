@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::builder::{FileToolBuilder, Finish, Parts, spec};
-use super::root::Place;
+use super::root::{For, Place};
 use super::{blocking, decode, lines, output};
 
 /// Replaces a text in a file that occurs in it exactly once. The file is replaced as a whole, so it
@@ -55,7 +55,7 @@ impl EditFile {
     async fn content(&self, arguments: &Arguments) -> Result<(Place, String), ToolError> {
         let (root, path, most) = (self.0.root.clone(), arguments.path.clone(), self.0.max_bytes);
         blocking(move || {
-            let place = root.place(&path, false)?;
+            let place = root.place(&path, For::Replacing)?;
             let (file, bytes) = place.read()?;
             if bytes > most as u64 {
                 return Err(format!("`{}` has {bytes} bytes, more than the {most} allowed", place.shown));

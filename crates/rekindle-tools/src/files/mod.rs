@@ -5,6 +5,7 @@
 mod builder;
 mod edit;
 mod list;
+mod protected;
 mod read;
 mod root;
 mod write;
@@ -20,6 +21,7 @@ use serde_json::Value;
 pub use builder::FileToolBuilder;
 pub use edit::EditFile;
 pub use list::ListFiles;
+pub use protected::Protected;
 pub use read::ReadFile;
 pub use write::WriteFile;
 
@@ -43,13 +45,22 @@ pub enum FileAccess {
 /// # Ok::<(), rekindle::Error>(())
 /// ```
 pub fn file_tools(root: impl Into<PathBuf>, access: FileAccess) -> Result<Vec<Arc<dyn Tool>>> {
+    file_tools_except(root, access, &Protected::default())
+}
+
+/// The same, of which none writes what is protected.
+pub fn file_tools_except(
+    root: impl Into<PathBuf>,
+    access: FileAccess,
+    protected: &Protected,
+) -> Result<Vec<Arc<dyn Tool>>> {
     let root = root.into();
     let read = ReadFile::builder(&root).build()?;
     let list = ListFiles::builder(&root).build()?;
     let mut tools: Vec<Arc<dyn Tool>> = vec![Arc::new(read), Arc::new(list)];
     if access == FileAccess::ReadWrite {
-        tools.push(Arc::new(WriteFile::builder(&root).build()?));
-        tools.push(Arc::new(EditFile::builder(root).build()?));
+        tools.push(Arc::new(WriteFile::builder(&root).protect(protected.clone()).build()?));
+        tools.push(Arc::new(EditFile::builder(root).protect(protected.clone()).build()?));
     }
     Ok(tools)
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::builder::{FileToolBuilder, Finish, Parts, spec};
+use super::root::For;
 use super::{blocking, decode, output};
 
 /// Reads a text file, or some of its lines.
@@ -61,7 +62,7 @@ impl Tool for ReadFile {
     async fn call(&self, _: &ToolContext, arguments: &Json) -> Result<ToolOutput, ToolError> {
         let (arguments, root, most) = (decode::<Arguments>(arguments)?, self.0.root.clone(), self.0.max_bytes);
         let read = blocking(move || {
-            let place = root.place(&arguments.path, false)?;
+            let place = root.place(&arguments.path, For::Reading)?;
             let (file, bytes) = place.read()?;
             let first = arguments.offset.unwrap_or(1).max(1);
             let last = arguments.limit.map_or(u64::MAX, |limit| first.saturating_add(limit - 1));

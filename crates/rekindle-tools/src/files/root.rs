@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::Protected;
+
 /// What temporary files end with. A crash may leave one behind; none is listed.
 const TEMPORARY: &str = ".rekindle-tmp";
 
@@ -16,6 +18,17 @@ const TEMPORARY: &str = ".rekindle-tmp";
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     path: PathBuf,
+    protected: Protected,
+}
+
+/// The purpose for which a path is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    Reading,
+    /// A file that is there is replaced.
+    Replacing,
+    /// A file is written, with the directories above it.
+    Creating,
 }
 
 /// A name in a directory.
@@ -28,10 +41,10 @@ pub(super) struct Place {
 
 impl Root {
     /// An error names the directory if it is none.
-    pub(super) fn new(path: PathBuf) -> Result<Self, String> {
+    pub(super) fn new(path: PathBuf, protected: Protected) -> Result<Self, String> {
         // Seen from wherever the process is now, not from where it goes later.
         let path = std::path::absolute(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
-        let root = Self { path };
+        let root = Self { path, protected };
         root.open()?;
         Ok(root)
     }
@@ -44,23 +57,33 @@ impl Root {
 
     /// The directory at `path`.
     pub(super) fn directory(&self, path: &str) -> Result<OwnedFd, String> {
-        self.walk(&components(path)?, false)
+        self.walk(&components(path)?, For::Reading)
     }
 
-    /// The directory that holds `path`, and its name there. With `create`, directories that are
-    /// missing are made.
-    pub(super) fn place(&self, path: &str, create: bool) -> Result<Place, String> {
+    /// The directory that holds `path`, and its name there. To write, directories that are missing can be
+    /// made, and what is protected is refused.
+    pub(super) fn place(&self, path: &str, purpose: For) -> Result<Place, String> {
         let mut components = components(path)?;
         let name = components.pop().ok_or("the path is empty: name a file")?;
-        let parent = self.walk(&components, create)?;
+        let parent = self.walk(&components, purpose)?;
         let shown = components.iter().chain([&name]).map(|part| part.as_str()).collect::<Vec<_>>().join("/");
+        if purpose != For::Reading && self.protected.includes(&parent, &name) {
+            return Err(protected(&shown));
+        }
         Ok(Place { parent, name, shown })
     }
 
-    fn walk(&self, components: &[String], create: bool) -> Result<OwnedFd, String> {
+    fn walk(&self, components: &[String], purpose: For) -> Result<OwnedFd, String> {
         let mut directory = self.open()?;
+        if purpose != For::Reading && self.protected.covers(&self.path) {
+            return Err(protected("."));
+        }
         for (index, name) in components.iter().enumerate() {
             let shown = || components[..=index].join("/");
+            if purpose != For::Reading && self.protected.includes(&directory, name) {
+                return Err(protected(&shown()));
+            }
+            let create = purpose == For::Creating;
             let mut opened = open_directory(&directory, name);
             if create && opened.as_ref().is_err_and(|errno| *errno == Errno::NOENT) {
                 make_directory(&directory, name).map_err(|errno| format!("`{}`: {errno}", shown()))?;
@@ -172,6 +195,10 @@ fn explain(parent: impl AsFd, name: &str, shown: &str, errno: Errno) -> String {
         Errno::ACCESS | Errno::PERM => format!("`{shown}` may not be opened: {errno}"),
         _ => format!("`{shown}` cannot be opened: {errno}"),
     }
+}
+
+fn protected(shown: &str) -> String {
+    format!("`{shown}` belongs to this agent itself (its definition, configuration or store); it is not written")
 }
 
 fn link(shown: &str) -> String {

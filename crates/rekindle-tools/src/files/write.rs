@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::builder::{FileToolBuilder, Finish, Parts, spec};
+use super::root::For;
 use super::{blocking, decode, lines, output};
 
 /// Writes a whole text file: it is there with all of its content, durably, or not at all. Directories
@@ -58,7 +59,7 @@ impl Tool for WriteFile {
         let (arguments, root) = (decode::<Arguments>(arguments)?, self.0.root.clone());
         check_size(arguments.content.len(), self.0.max_bytes)?;
         let written = blocking(move || {
-            let place = root.place(&arguments.path, true)?;
+            let place = root.place(&arguments.path, For::Creating)?;
             place.replace(arguments.content.as_bytes())?;
             let content = &arguments.content;
             Ok(json!({"path": place.shown, "bytes": content.len(), "lines": lines(content)}))

@@ -93,8 +93,13 @@ mod tests {
     #[test]
     fn references_become_values() {
         let arguments = json!({"n": 1, "tags": ["a\"b", "c"], "name": "\", \"admin\": true"});
-        let values =
-            Values { arguments: &arguments, idempotency_key: "k", session: "s".into(), secrets: Default::default() };
+        let values = Values {
+            arguments: &arguments,
+            idempotency_key: "k",
+            fence: Default::default(),
+            session: "s".into(),
+            secrets: Default::default(),
+        };
         let check = |template: Value, expected: Value| {
             let body = Body::build(&mut Faults::default(), &HttpBody::Json(template), &Value::Null);
             let (_, bytes) = body.fill(&values).unwrap().unwrap();

@@ -187,8 +187,13 @@ mod tests {
         let mut faults = Faults::default();
         let query: Vec<_> = query.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let built = UrlTemplate::build(&mut faults, url, &query, &Value::Null);
-        let values =
-            Values { arguments: &arguments, idempotency_key: "k", session: "s".into(), secrets: Default::default() };
+        let values = Values {
+            arguments: &arguments,
+            idempotency_key: "k",
+            fence: Default::default(),
+            session: "s".into(),
+            secrets: Default::default(),
+        };
         let filled = match (faults.into_result("tool", "t"), built) {
             (Ok(()), Some(built)) => built.fill(&values).map(String::from).map_err(|error| error.message().to_owned()),
             (Err(error), _) => Err(error.message().trim_start_matches("tool `t`: url: ").to_owned()),
@@ -251,5 +256,53 @@ mod tests {
         check("https://u:p@h/x", &[], json!({}), Err("it holds a user or a password; use a header with a secret"));
         check("https://h/../x", &[], json!({}), Err("it has `.` or `..` in its path"));
         check("https://h/x#y", &[], json!({}), Err("it has a fragment, which is never sent"));
+    }
+
+    /// The first line is the URL, the second the value of `x`: the value never leaves its segment.
+    #[test]
+    fn fuzzed_urls() {
+        let seeds = [
+            "https://h:8443/a/${arguments.x}/b\nvalue",
+            "http://h/a?q=${arguments.x}&r=1\na/../b",
+            "https://h/${arguments.x}\n..",
+        ];
+        rekindle_fuzz::fuzz!("tool-url")
+            .seeds(seeds)
+            .words(["/..", "%2e", "?", "#", "\\\\", "${arguments.x}", "@"])
+            .text(|text| {
+                let (url, value) = text.split_once('\n')?;
+                let mut faults = Faults::default();
+                let built = UrlTemplate::build(
+                    &mut faults,
+                    url,
+                    &[("p".to_owned(), "${arguments.x}".to_owned())],
+                    &Value::Null,
+                )?;
+                faults.into_result("tool", "t").ok()?;
+                let values = |arguments: &Value| {
+                    let values = Values {
+                        arguments,
+                        idempotency_key: "k",
+                        fence: Default::default(),
+                        session: "s".into(),
+                        secrets: Default::default(),
+                    };
+                    built.fill(&values).ok()
+                };
+                let plain = values(&json!({"x": "v"}));
+                if let (Some(plain), Some(filled)) = (&plain, values(&json!({"x": value}))) {
+                    assert_eq!(
+                        (plain.scheme(), plain.host_str(), plain.port()),
+                        (filled.scheme(), filled.host_str(), filled.port())
+                    );
+                    let segments = |url: &Url| url.path_segments().map(Iterator::count);
+                    assert_eq!(
+                        (segments(plain), plain.fragment()),
+                        (segments(&filled), filled.fragment()),
+                        "{plain} {filled}"
+                    );
+                }
+                Some(())
+            });
     }
 }

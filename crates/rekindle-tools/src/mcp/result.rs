@@ -44,4 +44,23 @@ mod tests {
             json!([{"type": "text", "text": "see"}, link]),
         );
     }
+
+    #[test]
+    fn fuzzed_messages() {
+        let seeds = [
+            r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"a"}],"structuredContent":{"n":1},"isError":false}}"#,
+            r#"{"jsonrpc":"2.0","id":"x","result":{"tools":[{"name":"t","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}}"#,
+            r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no","data":[]}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}"#,
+        ];
+        let words = ["\"type\":\"image\"", "\"resource\":{", "\"isError\":true", "\"nextCursor\":", "\"_meta\":{"];
+        rekindle_fuzz::fuzz!("mcp-server-message").seeds(seeds).words(words).memory(4 << 20, 1_000).bytes(|bytes| {
+            let message: Value = serde_json::from_slice(bytes).ok()?;
+            if let Ok(result) = serde_json::from_value::<CallToolResult>(message["result"].clone()) {
+                let _ = value(result);
+            }
+            serde_json::from_slice::<rmcp::model::ServerJsonRpcMessage>(bytes).ok()
+        });
+    }
 }

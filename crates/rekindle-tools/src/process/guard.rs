@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rekindle::Epoch;
 use rekindle::tool::HeldLease;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -50,6 +51,7 @@ kill -KILL 0
 pub(super) const GUARD: &str = "REKINDLE_GUARD";
 pub(super) const HOST: &str = "REKINDLE_GUARD_HOST";
 pub(crate) const KEY: &str = "REKINDLE_IDEMPOTENCY_KEY";
+pub(crate) const FENCE: &str = "REKINDLE_FENCE";
 const CALL: &str = "call";
 #[cfg(feature = "mcp")]
 pub(super) const SERVER: &str = "server";
@@ -76,8 +78,8 @@ pub(crate) const BEAT_WITHIN: Duration = Duration::from_secs(8);
 /// Purpose of a group: with it, a later process finds the guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mark<'a> {
-    /// A call, by its idempotency key.
-    Call(&'a str),
+    /// A call, by its idempotency key, and the epoch of the lease it is made under.
+    Call { key: &'a str, fence: Epoch },
     /// A server that this process uses for any number of calls.
     #[cfg(feature = "mcp")]
     Server,
@@ -133,7 +135,7 @@ impl Group {
             .process_group(0)
             .kill_on_drop(true);
         match mark {
-            Mark::Call(key) => command.env(GUARD, CALL).env(KEY, key),
+            Mark::Call { key, fence } => command.env(GUARD, CALL).env(KEY, key).env(FENCE, fence.to_string()),
             #[cfg(feature = "mcp")]
             Mark::Server => command.env(GUARD, SERVER),
         };

@@ -8,9 +8,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rekindle::Epoch;
 use rustix::process::{Pid, Signal, getuid, kill_process, kill_process_group};
 
-use super::guard::{GUARD, KEY};
+use super::guard::{FENCE, GUARD, KEY};
 #[cfg(feature = "mcp")]
 use super::guard::{HOST, SERVER};
 
@@ -40,12 +41,14 @@ struct Stat {
     start: u64,
 }
 
-/// Ends the processes of a call that an earlier owner made, and waits until they are gone: the groups
-/// of its guards, and whatever of it is in their session or in ours. Describes what still runs:
-/// processes that made a session of their own are left alone. Blocks.
-pub(crate) fn end_call(key: &str) -> Vec<String> {
-    let is_ours = |seen: &Seen| seen.variable(KEY) == Some(key.as_bytes());
-    end(is_ours, |seen| is_ours(seen) && seen.variable(GUARD).is_some())
+/// Ends the processes of a call that this or an earlier owner made, and waits until they are gone: the
+/// groups of its guards, and whatever of it is in their session or in ours. Describes what still runs.
+/// Left alone are processes that made a session of their own, and those of a later owner: an owner
+/// that was evicted must not end the check that its successor runs. Blocks.
+pub(crate) fn end_call(key: &str, fence: Epoch) -> Vec<String> {
+    let is_of_call = |seen: &Seen| seen.variable(KEY) == Some(key.as_bytes());
+    let may_end = |seen: &Seen| is_of_call(seen) && seen.fence() <= fence;
+    end(is_of_call, may_end, |seen| may_end(seen) && seen.variable(GUARD).is_some())
 }
 
 #[cfg(feature = "mcp")]
@@ -59,11 +62,16 @@ pub(crate) fn end_orphaned_servers() -> Vec<String> {
             && namespace(seen.pid.unsigned_abs()) == own_namespace
             && seen.variable(HOST).is_some_and(|host| !is_alive(host))
     };
-    end(is_orphaned, is_orphaned)
+    end(is_orphaned, is_orphaned, is_orphaned)
 }
 
-/// Ends the groups of those that are guards, and those that are ours and did not leave the session.
-fn end(is_ours: impl Fn(&Seen) -> bool, is_guard: impl Fn(&Seen) -> bool) -> Vec<String> {
+/// Ends the groups of guards, and the processes that may be ended and did not leave the session.
+/// Describes those of `is_ours` that still run.
+fn end(
+    is_ours: impl Fn(&Seen) -> bool,
+    may_end: impl Fn(&Seen) -> bool,
+    is_guard: impl Fn(&Seen) -> bool,
+) -> Vec<String> {
     let deadline = Instant::now() + GONE_WITHIN;
     // 0 where the leader is outside our namespace, as in a container: what `getsid` cannot return.
     let own = stat_of(Path::new("/proc/self"));
@@ -84,7 +92,7 @@ fn end(is_ours: impl Fn(&Seen) -> bool, is_guard: impl Fn(&Seen) -> bool) -> Vec
         }
         let ends = |seen: &Seen| {
             groups.contains(&seen.stat.group)
-                || is_ours(seen) && sessions.contains(&seen.stat.session) && Some(seen.stat.group) != own_group
+                || may_end(seen) && sessions.contains(&seen.stat.session) && Some(seen.stat.group) != own_group
         };
         let (ending, rest): (Vec<_>, Vec<_>) = all.iter().filter(|seen| seen.pid != me).partition(|seen| ends(seen));
         ending.iter().filter(|seen| !groups.contains(&seen.stat.group)).for_each(|seen| seen.kill());
@@ -176,6 +184,12 @@ impl Seen {
         variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
+    /// The epoch of the lease it was started under; 0 if it was not told.
+    fn fence(&self) -> Epoch {
+        let told = self.variable(FENCE).and_then(|told| std::str::from_utf8(told).ok()?.parse().ok());
+        Epoch(told.unwrap_or_default())
+    }
+
     /// Kills it, if it is still the one that was seen.
     fn kill(&self) {
         let now = stat_of(Path::new(&format!("/proc/{}", self.pid)));
@@ -246,5 +260,41 @@ mod tests {
         assert!(is_alive(format!("{me}:{}", own_start()).as_bytes()));
         assert!(!is_alive(format!("{me}:{}", own_start() + 1).as_bytes()));
         assert!(is_alive(b"nonsense") && is_alive(b"\xff:1"));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_later_owner_keeps_its_processes() {
+        use std::os::unix::process::CommandExt as _;
+        let key = format!("later-owner-{}-{}", std::process::id(), own_start());
+        let start = |fence: Option<&str>, guard: bool| {
+            let mut command = std::process::Command::new("sleep");
+            command.arg("1000").env(KEY, &key).process_group(0);
+            fence.map(|fence| command.env(FENCE, fence));
+            guard.then(|| command.env(GUARD, "call"));
+            command.spawn().unwrap()
+        };
+        let untold = start(None, true);
+        let [earlier, own, later] = ["1", "2", "3"].map(|fence| [start(Some(fence), true), start(Some(fence), false)]);
+        let mut later_pids: Vec<u32> = later.iter().map(std::process::Child::id).collect();
+        later_pids.sort_unstable();
+        let mut named = end_call(&key, Epoch(2));
+        named.sort_unstable();
+        let mut ended: Vec<_> = [untold].into_iter().chain(earlier).chain(own).collect();
+        assert!(ended.iter_mut().all(|child| child.try_wait().unwrap().is_some()));
+        let mut later = later;
+        let alive = later.iter_mut().all(|child| child.try_wait().unwrap().is_none());
+        later.iter_mut().for_each(|child| child.kill().and_then(|()| child.wait()).map(drop).unwrap());
+        assert!(alive);
+        assert_eq!(named, later_pids.iter().map(|pid| format!("process {pid} (sleep)")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn fuzzed_stats() {
+        let seeds = ["5 (a) b (c)) S 1 22 33 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 8 9"];
+        rekindle_fuzz::fuzz!("process-stat").seeds(seeds).bytes(|bytes| {
+            let _ = is_alive(bytes);
+            Stat::parse(bytes)
+        });
     }
 }

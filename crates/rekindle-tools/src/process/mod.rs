@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 
 #[cfg(feature = "mcp")]
 pub(crate) use guard::BEAT_WITHIN;
-pub(crate) use guard::{Group, KEY, Mark, told};
+pub(crate) use guard::{FENCE, Group, KEY, Mark, told};
 pub(crate) use leftovers::end_call;
 #[cfg(feature = "mcp")]
 pub(crate) use leftovers::end_orphaned_servers;

@@ -16,4 +16,5 @@ mod mcp_http;
 #[cfg(feature = "mcp")]
 mod mcp_server;
 mod processes;
+mod protected;
 mod server;
