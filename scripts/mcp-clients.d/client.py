@@ -5,9 +5,11 @@ Usage: client.py URL COMMAND ARGUMENT...
 
 import asyncio
 import json
+import os
 import pathlib
 import sys
 
+import httpx2
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -55,9 +57,11 @@ async def use(name, session):
 
 
 async def main(url, command, *arguments):
-    async with streamable_http_client(url) as streams:
-        async with ClientSession(streams[0], streams[1]) as session:
-            await use("HTTP", session)
+    headers = {"Authorization": f"Bearer {os.environ['REKINDLE_CLIENT_TOKEN']}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        async with streamable_http_client(url, http_client=http) as streams:
+            async with ClientSession(streams[0], streams[1]) as session:
+                await use("HTTP", session)
     parameters = StdioServerParameters(command=command, args=list(arguments))
     async with stdio_client(parameters) as (read, write):
         async with ClientSession(read, write) as session:

@@ -6,9 +6,11 @@ import { readFileSync } from 'node:fs';
 const [inspector, name, ...target] = process.argv.slice(2);
 const calls = JSON.parse(readFileSync(new URL('calls.json', import.meta.url), 'utf8'));
 const kept = {};
+const token = process.env.REKINDLE_CLIENT_TOKEN;
+const headers = name === 'HTTP' ? ['--header', `Authorization: Bearer ${token}`] : [];
 
 function inspect(...words) {
-  const done = spawnSync(process.execPath, [inspector, '--cli', ...words, '--', ...target], { encoding: 'utf8' });
+  const done = spawnSync(process.execPath, [inspector, '--cli', ...headers, ...words, '--', ...target], { encoding: 'utf8' });
   try {
     return JSON.parse(done.stdout);
   } catch {

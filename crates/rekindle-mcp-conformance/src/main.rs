@@ -20,8 +20,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let (durable, worker) = runs::start(folder.path())?;
     let fixtures = Fixtures::new(durable);
-    let server = Server::bind("127.0.0.1:0".parse()?, Access::local(), Limits::default()).await?;
-    let server = server.mcp(move || fixtures.clone());
+    let server =
+        Server::bind("127.0.0.1:0".parse()?, Access::unauthenticated("conformance"), Limits::default()).await?;
+    let server = server.mcp(move |_| fixtures.clone());
     writeln!(std::io::stdout(), "http://{}/mcp", server.address())?;
     let working = tokio::spawn(worker.run(stop.clone()));
     let ended = stop.clone();

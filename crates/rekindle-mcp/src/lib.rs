@@ -4,6 +4,10 @@
 //! to say. Nothing here reads files or the environment, and nothing here runs: starting and resuming
 //! is putting a session into a queue of the store, which workers read.
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
+
 mod agents;
 mod error;
 mod resources;

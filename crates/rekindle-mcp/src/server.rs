@@ -1,9 +1,10 @@
 //! The server: what it is made of, and the handler that only passes requests on.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use rekindle::{Engine, Result, SessionKey};
+use rekindle::{Engine, Identity, Result, SessionKey};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult, GetTaskParams,
     GetTaskResult, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
@@ -51,10 +52,31 @@ impl Clone for McpServer {
     }
 }
 
-/// What all connections share.
+/// The part of the server that one caller works with.
 pub(crate) struct Core {
-    pub(crate) engine: Engine,
+    /// The name on record, that of the identity.
     pub(crate) author: String,
+    pub(crate) identity: Identity,
+    shared: Arc<Shared>,
+}
+
+impl Core {
+    fn new(identity: Identity, shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self { author: identity.author.clone(), identity, shared })
+    }
+}
+
+impl Deref for Core {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// The part of the server that all callers share.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
     pub(crate) agents: Option<Arc<dyn Agents>>,
     pub(crate) read_only: bool,
     pub(crate) watch: watch::Watch,
@@ -79,7 +101,13 @@ impl Core {
 impl McpServer {
     /// Over an engine; it says the namespace.
     pub fn builder(engine: Engine) -> McpServerBuilder {
-        McpServerBuilder { engine, author: "mcp".to_owned(), agents: None, read_only: false }
+        McpServerBuilder { engine, identity: "mcp".into(), agents: None, read_only: false }
+    }
+
+    /// The same server for a caller of that identity: it is on record for what the caller does.
+    #[must_use]
+    pub fn acting_for(&self, identity: Identity) -> Self {
+        Self { core: Core::new(identity, Arc::clone(&self.core.shared)), connection: Connection::default() }
     }
 }
 
@@ -92,7 +120,7 @@ impl fmt::Debug for McpServer {
 /// Builds a server.
 pub struct McpServerBuilder {
     engine: Engine,
-    author: String,
+    identity: Identity,
     agents: Option<Arc<dyn Agents>>,
     read_only: bool,
 }
@@ -100,8 +128,8 @@ pub struct McpServerBuilder {
 impl McpServerBuilder {
     /// Who records say did it; `mcp` unless this says otherwise.
     #[must_use]
-    pub fn author(mut self, author: impl Into<String>) -> Self {
-        self.author = author.into();
+    pub fn author(mut self, author: impl Into<Identity>) -> Self {
+        self.identity = author.into();
         self
     }
 
@@ -121,12 +149,12 @@ impl McpServerBuilder {
 
     /// The server.
     pub fn build(self) -> McpServer {
-        let Self { engine, author, agents, read_only } = self;
+        let Self { engine, identity, agents, read_only } = self;
         let runs = engine.journal().store().queue().is_some();
         let catalogue = Catalogue::new(read_only, runs, agents.as_ref().map(|agents| agents.list()).as_deref());
         let watch = watch::Watch::new(engine.clone());
-        let core = Arc::new(Core { engine, author, agents, read_only, watch, catalogue });
-        McpServer { core, connection: Connection::default() }
+        let shared = Arc::new(Shared { engine, agents, read_only, watch, catalogue });
+        McpServer { core: Core::new(identity, shared), connection: Connection::default() }
     }
 }
 

@@ -110,4 +110,14 @@ mod tests {
             assert!(Address::parse(uri).is_err(), "{uri}");
         }
     }
+
+    #[test]
+    fn fuzzed_addresses() {
+        let seeds = ["rekindle://sessions/ses_1", "rekindle://sessions/a%2Fb/checkpoints/ck%201"];
+        rekindle_fuzz::fuzz!("mcp-address").seeds(seeds).words(["%", "%2f", "/checkpoints/", "?"]).text(|text| {
+            let address = Address::parse(text)?;
+            assert_eq!(Address::parse(&address.uri()).unwrap(), address);
+            Ok::<(), Error>(())
+        });
+    }
 }

@@ -1,91 +1,179 @@
-//! Who may ask: the token, the name the server is called by, and the page a request comes from.
+//! Rules of access: credentials, the name the server is called by, and the page a request comes from. A credential
+//! gives an identity, which is what goes on record.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use axum::http::{HeaderMap, StatusCode, Uri, header, uri::Authority};
-use rekindle_core::{Error, ErrorKind, Result};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use rekindle_core::{Error, ErrorKind, Identity, Result};
 
+use crate::authority::{Authority, Origin};
 use crate::token::Token;
 
-/// Who may ask.
+/// The longest name of a token.
+const LONGEST_NAME: usize = 64;
+
+/// The callers who may ask. Nobody until a credential is named.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    token: Option<Token>,
-    hosts: Vec<String>,
-    origins: Vec<String>,
+    tokens: Vec<(Token, Identity)>,
+    peers: Vec<(u32, Identity)>,
+    anybody: Option<Identity>,
+    hosts: Vec<Authority>,
+    origins: Vec<Origin>,
+    /// Names and origins that cannot be any.
+    wrong: Vec<String>,
+}
+
+/// The place at which a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On a port.
+    Port(SocketAddr),
+    /// On a socket of this machine.
+    Socket,
 }
 
 impl Access {
-    /// Whoever is on this machine.
-    pub fn local() -> Self {
+    /// Nobody yet.
+    pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whoever knows the token.
-    pub fn with_token(self, token: Token) -> Self {
-        Self { token: Some(token), ..self }
+    /// Whoever has the token; `name` is on record for what they do.
+    pub fn with_token(mut self, name: impl Into<String>, token: Token) -> Self {
+        let name = name.into();
+        let credential = format!("token:{name}");
+        self.tokens.push((token, Identity::proven(name, credential)));
+        self
     }
 
-    /// Another name this server may be called by, e.g. `agents.example.com` behind a proxy.
-    pub fn with_host(mut self, host: impl Into<String>) -> Self {
-        self.hosts.push(host.into().to_ascii_lowercase());
+    /// Returns true if no credential was named.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.peers.is_empty() && self.anybody.is_none()
+    }
+
+    /// Processes of the user with this id, on a socket of this machine.
+    pub fn with_peer(mut self, uid: u32, identity: Identity) -> Self {
+        self.peers.push((uid, identity));
+        self
+    }
+
+    /// Anybody on this machine, without a credential: for tests of protocols whose clients have none.
+    #[doc(hidden)]
+    pub fn unauthenticated(author: &str) -> Self {
+        Self { anybody: Some(Identity::claimed(author, "none")), ..Self::default() }
+    }
+
+    /// Another name this server may be called by, e.g. `agents.example.com` behind a proxy; with a port, only
+    /// with that.
+    pub fn with_host(mut self, host: &str) -> Self {
+        match Authority::parse(host) {
+            Some(host) => self.hosts.push(host),
+            None => self.wrong.push(host.to_owned()),
+        }
         self
     }
 
     /// Pages of this origin may ask too, e.g. `https://app.example.com`.
-    pub fn with_origin(mut self, origin: impl Into<String>) -> Self {
-        self.origins.push(origin.into().trim_end_matches('/').to_ascii_lowercase());
+    pub fn with_origin(mut self, origin: &str) -> Self {
+        match Origin::parse(origin.strip_suffix('/').unwrap_or(origin)) {
+            Some(origin) => self.origins.push(origin),
+            None => self.wrong.push(origin.to_owned()),
+        }
         self
     }
 
-    /// An address that others reach needs a token.
-    pub(crate) fn check(&self, address: SocketAddr) -> Result<()> {
-        if address.ip().is_loopback() || self.token.is_some() {
-            return Ok(());
+    /// Checks that no server listens without a credential.
+    pub(crate) fn check(&self, place: Place) -> Result<()> {
+        if let Some(wrong) = self.wrong.first() {
+            return Err(Error::invalid(format!("`{wrong}` is neither a host nor an origin")).hint(
+                "write a host as agents.example.com or agents.example.com:8443, an origin as https://app.example.com",
+            ));
         }
-        Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{address} can be reached from other machines, and there is no token"),
-        )
-        .hint("set a token, or listen on 127.0.0.1"))
+        for (index, (token, identity)) in self.tokens.iter().enumerate() {
+            let name = &identity.author;
+            if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+                return Err(Error::invalid("the name of a token has 1 to 64 characters and no control characters"));
+            }
+            if let Some((_, other)) = self.tokens[..index].iter().find(|(known, _)| known == token) {
+                return Err(Error::invalid(format!("the tokens `{}` and `{name}` are the same", other.author))
+                    .hint("give each of them a token of its own, e.g. what `openssl rand -hex 32` prints"));
+            }
+        }
+        let (known, hint) = match place {
+            Place::Port(address) if self.anybody.is_some() => (address.ip().is_loopback(), "listen on 127.0.0.1"),
+            Place::Port(_) => (!self.tokens.is_empty(), "give it a token"),
+            Place::Socket => (!self.peers.is_empty(), "say which users may connect"),
+        };
+        match known {
+            true => Ok(()),
+            false => {
+                Err(Error::new(ErrorKind::Invalid, "no server listens without a credential for its clients").hint(hint))
+            }
+        }
     }
 
-    /// Whether a request may be answered by a server at `address`; else how it is turned away.
-    pub(crate) fn admit(&self, address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), Denial> {
+    /// The identity of the process at the other end of a socket; nothing if it may not connect.
+    pub(crate) fn peer(&self, uid: u32) -> Option<&Identity> {
+        self.peers.iter().find(|(known, _)| *known == uid).map(|(_, identity)| identity)
+    }
+
+    /// Returns who asks, if the request may be answered; else how it is turned away.
+    pub(crate) fn admit(
+        &self,
+        place: Place,
+        peer: Option<&Identity>,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Identity, Denial> {
         let host = asked_host(uri, headers).ok_or(Denial::NO_HOST)?;
-        if !self.knows_host(address.ip(), &host) {
+        if !self.knows_host(place, &host) {
             return Err(Denial::HOST);
         }
-        if !self.knows_origin(address.ip(), &host, headers) {
+        if !self.knows_origin(place, &host, headers) {
             return Err(Denial::ORIGIN);
         }
-        let mut given = headers.get_all(header::AUTHORIZATION).iter();
-        match &self.token {
-            Some(token) if !given.next().is_some_and(|value| token.is_in(value.as_bytes())) => Err(Denial::TOKEN),
-            _ => Ok(()),
+        match place {
+            Place::Socket => peer.cloned().ok_or(Denial::PEER),
+            Place::Port(_) if self.anybody.is_some() => self.anybody.clone().ok_or(Denial::TOKEN),
+            Place::Port(_) => self.bearer(headers).ok_or(Denial::TOKEN),
         }
     }
 
-    /// A page whose name was pointed at this machine asks under that name. Where a token is needed a page
-    /// that does not know it gets nothing, so any name will do there unless names were given.
-    fn knows_host(&self, at: IpAddr, host: &Authority) -> bool {
-        let name = host.host().to_ascii_lowercase();
-        let named = self.hosts.iter().any(|known| *known == name || *known == host.as_str().to_ascii_lowercase());
-        let own = is_loopback(&name) && at.is_loopback();
-        named || own || !at.is_loopback() && self.hosts.is_empty()
+    /// The identity of the token a request carries. All tokens are compared, so that the time says nothing.
+    fn bearer(&self, headers: &HeaderMap) -> Option<Identity> {
+        let given = only(headers, header::AUTHORIZATION)?.as_bytes();
+        let fits = self.tokens.iter().fold(None, |found, (token, identity)| match token.is_in(given) {
+            true => Some(identity),
+            false => found,
+        });
+        fits.cloned()
     }
 
-    /// Programs send no origin; browsers always say the page's. One of this machine may ask a server of
-    /// this machine, one of the server itself may, and those that were named.
-    fn knows_origin(&self, at: IpAddr, host: &Authority, headers: &HeaderMap) -> bool {
-        let mut origins = headers.get_all(header::ORIGIN).iter();
-        let Some(origin) = origins.next() else { return true };
-        let Ok(origin) = origin.to_str().map(str::to_ascii_lowercase) else { return false };
-        let Some((_, page)) = origin.split_once("://") else { return false };
-        let Ok(page) = page.parse::<Authority>() else { return false };
-        let local = at.is_loopback() && is_loopback(page.host());
-        let same = page.as_str().eq_ignore_ascii_case(host.as_str());
-        origins.next().is_none() && (local || same || self.origins.contains(&origin))
+    /// A page whose name was pointed at this machine asks under that name. On an address that others reach a
+    /// page without the token gets nothing, so any name will do there unless names were given.
+    fn knows_host(&self, place: Place, asked: &Authority) -> bool {
+        let Place::Port(at) = place else {
+            return asked.host.is_loopback() && asked.port.is_none() || self.hosts.contains(asked);
+        };
+        let named = self.hosts.iter().any(|known| match (known.port, asked.port) {
+            (None, Some(port)) => known.host == asked.host && [80, 443, at.port()].contains(&port),
+            _ => known == asked,
+        });
+        let own_port = asked.port.is_none_or(|port| port == at.port());
+        let own = asked.host.is_loopback() && at.ip().is_loopback() && own_port;
+        named || own || !at.ip().is_loopback() && self.hosts.is_empty()
+    }
+
+    /// Programs send no origin; browsers always send the page's. A page of the server itself may ask, and those
+    /// that were named.
+    fn knows_origin(&self, place: Place, asked: &Authority, headers: &HeaderMap) -> bool {
+        if !headers.contains_key(header::ORIGIN) {
+            return true;
+        }
+        let origin = only(headers, header::ORIGIN).and_then(|value| Origin::parse(value.to_str().ok()?));
+        let is_own = |origin: &Origin| place != Place::Socket && origin.is_of(asked);
+        origin.is_some_and(|origin| is_own(&origin) || self.origins.contains(&origin))
     }
 }
 
@@ -94,29 +182,27 @@ impl Access {
 pub(crate) struct Denial(pub(crate) StatusCode, pub(crate) &'static str);
 
 impl Denial {
-    const NO_HOST: Self = Self(StatusCode::BAD_REQUEST, "the request does not say whom it is for (Host)");
+    const NO_HOST: Self = Self(StatusCode::BAD_REQUEST, "the request does not name one host it is for (Host)");
     const HOST: Self = Self(StatusCode::FORBIDDEN, "this server is not called that (Host)");
     const ORIGIN: Self = Self(StatusCode::FORBIDDEN, "pages of that origin may not ask (Origin)");
+    const PEER: Self = Self(StatusCode::FORBIDDEN, "processes of other users may not ask");
     pub(crate) const TOKEN: Self = Self(StatusCode::UNAUTHORIZED, "a token is needed (Authorization: Bearer …)");
 }
 
-/// The one host a request names.
-fn asked_host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let named = match hosts.next() {
-        Some(host) => Some(host.to_str().ok()?.parse::<Authority>().ok()?),
-        None => None,
-    };
-    if hosts.next().is_some() {
-        return None;
-    }
-    uri.authority().cloned().or(named)
+/// The value of a header that is there exactly once.
+fn only(headers: &HeaderMap, name: header::HeaderName) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    values.next().is_none().then_some(first)
 }
 
-/// Whether a name can only mean this machine.
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+/// The one host a request names; nothing if its address names another.
+fn asked_host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    let host = Authority::parse(only(headers, header::HOST)?.to_str().ok()?)?;
+    match uri.authority() {
+        Some(named) => Authority::parse(named.as_str()).filter(|named| *named == host),
+        None => Some(host),
+    }
 }
 
 #[cfg(test)]
@@ -125,75 +211,181 @@ mod tests {
 
     const LOCAL: &str = "127.0.0.1:7000";
     const REMOTE: &str = "10.0.0.1:7000";
+    const TOKEN: &str = "0123456789abcdef";
+    const BEARER: (&str, &str) = ("authorization", "Bearer 0123456789abcdef");
 
-    fn status(access: &Access, at: &str, headers: &[(&str, &str)]) -> u16 {
+    fn token(text: &str) -> Token {
+        Token::new(text).unwrap()
+    }
+
+    fn access() -> Access {
+        Access::new().with_token("ci", token(TOKEN))
+    }
+
+    fn asked(access: &Access, place: Place, uri: &str, headers: &[(&str, &str)]) -> Result<Identity, u16> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(name.parse::<header::HeaderName>().unwrap(), value.parse().unwrap());
+            map.append(name.parse::<header::HeaderName>().unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        let admitted = access.admit(at.parse().unwrap(), &"/mcp".parse().unwrap(), &map);
-        admitted.map_or_else(|denial| denial.0.as_u16(), |()| 200)
+        access.admit(place, None, &uri.parse().unwrap(), &map).map_err(|denial| denial.0.as_u16())
+    }
+
+    fn status(access: &Access, at: &str, headers: &[(&str, &str)]) -> u16 {
+        let headers: Vec<_> = headers.iter().copied().chain([BEARER]).collect();
+        asked(access, Place::Port(at.parse().unwrap()), "/mcp", &headers).err().unwrap_or(200)
     }
 
     #[test]
     fn a_server_of_this_machine_answers_to_its_names_alone() {
-        let check =
-            |host: &str, expected| assert_eq!(status(&Access::local(), LOCAL, &[("host", host)]), expected, "{host}");
+        let check = |host: &str, expected| assert_eq!(status(&access(), LOCAL, &[("host", host)]), expected, "{host}");
         check("localhost:7000", 200);
         check("LOCALHOST", 200);
         check("127.0.0.1:7000", 200);
         check("[::1]:7000", 200);
+        check("localhost:7001", 403);
         check("evil.example", 403);
         check("localhost.evil.example", 403);
         check("127.0.0.1.evil.example:7000", 403);
         check("10.0.0.1:7000", 403);
-        assert_eq!(status(&Access::local(), LOCAL, &[]), 400);
-        assert_eq!(status(&Access::local(), LOCAL, &[("host", "localhost"), ("host", "evil.example")]), 400);
-        let named = Access::local().with_host("Agents.example.com");
-        assert_eq!(status(&named, LOCAL, &[("host", "agents.example.com")]), 200);
+        check("localhost:7000,evil", 400);
+        check("localhost:7000, evil.example", 400);
+        check("evil@localhost:7000", 400);
+        check("localhost.:7000", 400);
+        check("localh\u{f6}st", 400);
+        assert_eq!(status(&access(), LOCAL, &[]), 400);
+        assert_eq!(status(&access(), LOCAL, &[("host", "localhost"), ("host", "localhost")]), 400);
+        let named = access().with_host("Agents.example.com").with_host("tunnel.example:9000");
+        let check = |host: &str, expected| assert_eq!(status(&named, LOCAL, &[("host", host)]), expected, "{host}");
+        check("agents.example.com", 200);
+        check("agents.example.com:443", 200);
+        check("agents.example.com:8443", 403);
+        check("tunnel.example:9000", 200);
+        check("tunnel.example", 403);
+    }
+
+    #[test]
+    fn an_address_in_the_request_is_the_host_it_names() {
+        let check = |uri: &str, host: &str, expected: u16| {
+            let place = Place::Port(LOCAL.parse().unwrap());
+            let told = asked(&access(), place, uri, &[("host", host), BEARER]).err().unwrap_or(200);
+            assert_eq!(told, expected, "{uri} {host}");
+        };
+        check("http://localhost:7000/mcp", "localhost:7000", 200);
+        check("http://evil.example/mcp", "localhost:7000", 400);
+        check("http://localhost:7000/mcp", "evil.example", 400);
+        check("http://user@localhost:7000/mcp", "localhost:7000", 400);
     }
 
     #[test]
     fn pages_of_strangers_are_turned_away() {
         let check = |origin: &str, expected| {
             let headers = [("host", "localhost:7000"), ("origin", origin)];
-            assert_eq!(
-                status(&Access::local().with_origin("https://app.example.com/"), LOCAL, &headers),
-                expected,
-                "{origin}"
-            );
+            let access = access().with_origin("https://app.example.com/");
+            assert_eq!(status(&access, LOCAL, &headers), expected, "{origin}");
         };
-        check("http://localhost:6274", 200);
-        check("http://127.0.0.1", 200);
+        check("http://localhost:7000", 200);
         check("https://app.example.com", 200);
+        check("https://app.example.com:443", 200);
         check("https://app.example.com:8443", 403);
+        check("http://app.example.com", 403);
+        // Another server of this machine may be another user's.
+        check("http://localhost:6274", 403);
+        check("http://localhost", 403);
+        check("https://localhost:7001", 403);
+        check("data://localhost:7000", 403);
+        check("data://localhost", 403);
         check("http://evil.example", 403);
         check("http://localhost.evil.example", 403);
-        check("http://localhost@evil.example", 403);
+        check("http://localhost:7000@evil.example", 403);
+        check("http://localhost:7000,http://evil.example", 403);
         check("null", 403);
         check("", 403);
-        let two = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil.example")];
-        assert_eq!(status(&Access::local(), LOCAL, &two), 403);
+        let two =
+            [("host", "localhost:7000"), ("origin", "http://localhost:7000"), ("origin", "http://localhost:7000")];
+        assert_eq!(status(&access(), LOCAL, &two), 403);
     }
 
     #[test]
-    fn other_machines_need_the_token() {
-        let access = Access::local().with_token(Token::new("0123456789abcdef").unwrap());
-        let ask = |value: &str| status(&access, REMOTE, &[("host", "box:7000"), ("authorization", value)]);
-        assert_eq!(status(&access, REMOTE, &[("host", "box:7000")]), 401);
-        assert_eq!(ask("Bearer 0123456789abcdef"), 200);
-        assert_eq!(ask("Bearer 0123456789abcdeX"), 401);
-        let local = status(&access, LOCAL, &[("host", "localhost")]);
-        assert_eq!(local, 401, "on this machine too once there is one");
+    fn a_token_is_needed_on_this_machine_too_and_says_who_asks() {
+        let access = access().with_token("maria", token("another-token-of-16"));
+        for (at, host) in [(LOCAL, "localhost"), (REMOTE, "box:7000")] {
+            let ask = |headers: &[(&str, &str)]| {
+                let headers: Vec<_> = [("host", host)].iter().chain(headers).copied().collect();
+                asked(&access, Place::Port(at.parse().unwrap()), "/mcp", &headers)
+            };
+            assert_eq!(ask(&[]), Err(401));
+            assert_eq!(ask(&[("authorization", "Bearer 0123456789abcdeX")]), Err(401));
+            assert_eq!(ask(&[BEARER, BEARER]), Err(401), "one credential, not two");
+            assert_eq!(ask(&[BEARER]), Ok(Identity::proven("ci", "token:ci")));
+            let maria = ask(&[("authorization", "Bearer another-token-of-16")]);
+            assert_eq!(maria, Ok(Identity::proven("maria", "token:maria")));
+        }
     }
 
     #[test]
-    fn an_address_others_reach_needs_a_token() {
-        let open = "0.0.0.0:0".parse().unwrap();
-        let refused = Access::local().check(open).unwrap_err();
-        assert!(refused.next_step().contains("token"), "{refused}");
-        assert!(Access::local().with_token(Token::new("0123456789abcdef").unwrap()).check(open).is_ok());
-        assert!(Access::local().check(LOCAL.parse().unwrap()).is_ok());
-        assert!(Access::local().check("[::1]:0".parse().unwrap()).is_ok());
+    fn a_socket_takes_the_identity_of_its_peer_and_no_pages() {
+        let maria = Identity::claimed("maria", "uid:7@box");
+        let access = Access::new().with_peer(7, maria.clone());
+        assert_eq!((access.peer(7), access.peer(8)), (Some(&maria), None));
+        let check = |host: &str, origin: Option<&str>, expected: u16| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            origin.map(|origin| headers.insert(header::ORIGIN, origin.parse().unwrap()));
+            let told = access.admit(Place::Socket, Some(&maria), &"/mcp".parse().unwrap(), &headers);
+            assert_eq!(told.map_or_else(|denial| denial.0.as_u16(), |_| 200), expected, "{host} {origin:?}");
+        };
+        check("localhost", None, 200);
+        check("evil.example", None, 403);
+        check("localhost", Some("http://localhost"), 403);
+        assert_eq!(asked(&access, Place::Socket, "/mcp", &[("host", "localhost"), BEARER]), Err(403));
+    }
+
+    #[test]
+    fn no_server_listens_without_a_credential() {
+        let (open, local) = (Place::Port("0.0.0.0:0".parse().unwrap()), Place::Port(LOCAL.parse().unwrap()));
+        let check = |access: Access, place: Place, expected: bool| {
+            assert_eq!(access.check(place).is_ok(), expected, "{access:?} {place:?}");
+        };
+        for place in [open, local, Place::Port("[::1]:0".parse().unwrap())] {
+            check(Access::new(), place, false);
+            check(access(), place, true);
+        }
+        check(access(), Place::Socket, false);
+        check(Access::new().with_peer(0, "root".into()), Place::Socket, true);
+        check(Access::unauthenticated("test"), local, true);
+        check(Access::unauthenticated("test"), open, false);
+        check(access().with_token("other", token(TOKEN)), local, false);
+        check(access().with_token("", token("another-token-of-16")), local, false);
+        check(access().with_host("http://example.com"), local, false);
+        check(access().with_origin("example.com"), local, false);
+    }
+
+    /// Lines are the host, the origin and the authorization.
+    #[test]
+    fn fuzzed_requests() {
+        let token = || Token::new("a-token-that-is-long-enough-for-anything").unwrap();
+        let seeds = [
+            "localhost:7000\nhttp://localhost:7000\nBearer a-token-that-is-long-enough-for-anything",
+            "[::1]\nnull\nBasic x",
+        ];
+        rekindle_fuzz::fuzz!("server-request")
+            .seeds(seeds)
+            .words(["@", "[", "]", "://", "Bearer ", "evil.example"])
+            .text(|text| {
+                let mut map = HeaderMap::new();
+                for (name, value) in
+                    [header::HOST, header::ORIGIN, header::AUTHORIZATION].into_iter().zip(text.split('\n'))
+                {
+                    if let Ok(value) = value.parse() {
+                        map.append(name, value);
+                    }
+                }
+                let uri = "/mcp".parse().unwrap();
+                let access = Access::new().with_token("test", token());
+                for place in [LOCAL, REMOTE] {
+                    let admitted = access.admit(Place::Port(place.parse().unwrap()), None, &uri, &map).is_ok();
+                    assert!(!admitted || text.contains("a-token-that-is-long-enough-for-anything"));
+                }
+            });
     }
 }

@@ -16,11 +16,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rekindle_core::Identity;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::crowd::Member;
 use crate::request::{self, Gate};
 
 /// Where every request comes in.
@@ -36,19 +37,35 @@ impl Entrance {
         Self { gate, served: TowerToHyperService::new(router) }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        Ok(request::pass(&self.gate, request.map(Body::new), &self.served).await)
+    async fn answer(&self, from: &Caller, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let request = request.map(Body::new);
+        Ok(request::pass(&self.gate, from.peer.as_ref(), &from.member, request, &self.served).await)
     }
 }
 
-/// Serves what comes on a connection until it ends; after `stop` the answer under way is its last.
-pub(crate) async fn serve(stream: TcpStream, entrance: Arc<Entrance>, stop: CancellationToken) {
-    let _ = stream.set_nodelay(true);
+/// The other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) member: Member,
+    /// Of a process on this machine, who it belongs to.
+    pub(crate) peer: Option<Identity>,
+}
+
+/// Serves what comes on a connection until it ends; after `stop` the answer under way is its last. A connection
+/// that shows no credential is closed when its time is over or its place is needed.
+pub(crate) async fn serve<S>(stream: S, from: Caller, entrance: Arc<Entrance>, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let limits = entrance.gate.limits;
-    let service = service_fn(move |request| {
-        let entrance = Arc::clone(&entrance);
-        async move { entrance.answer(request).await }
-    });
+    let (close, from) = (from.member.close.clone(), Arc::new(from));
+    let service = {
+        let from = Arc::clone(&from);
+        service_fn(move |request| {
+            let (entrance, from) = (Arc::clone(&entrance), Arc::clone(&from));
+            async move { entrance.answer(&from, request).await }
+        })
+    };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.reading)
@@ -59,19 +76,29 @@ pub(crate) async fn serve(stream: TcpStream, entrance: Arc<Entrance>, stop: Canc
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = close.cancelled() => return,
+        () = unknown_for(limits.greeting, &from.member) => return,
     }
     let _ = connection.await;
 }
 
+/// Ends if no credential was shown for a time.
+async fn unknown_for(time: Duration, member: &Member) {
+    tokio::time::sleep(time).await;
+    if member.is_known() {
+        std::future::pending().await
+    }
+}
+
 /// A stream that fails once nothing could be written for a time.
-struct Impatient {
-    stream: TcpStream,
+struct Impatient<S> {
+    stream: S,
     patience: Duration,
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
-    fn new(stream: TcpStream, patience: Duration) -> Self {
+impl<S> Impatient<S> {
+    fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, stuck: None }
     }
 
@@ -89,13 +116,13 @@ impl Impatient {
     }
 }
 
-impl AsyncRead for Impatient {
+impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for Impatient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);

@@ -10,7 +10,9 @@ pub struct Limits {
     pub(crate) answering: Duration,
     pub(crate) writing: Duration,
     pub(crate) draining: Duration,
+    pub(crate) greeting: Duration,
     pub(crate) connections: usize,
+    pub(crate) unauthenticated: usize,
     pub(crate) sessions: usize,
 }
 
@@ -22,7 +24,9 @@ impl Default for Limits {
             answering: Duration::from_secs(120),
             writing: Duration::from_secs(30),
             draining: Duration::from_secs(10),
+            greeting: Duration::from_secs(10),
             connections: 512,
+            unauthenticated: 64,
             sessions: 256,
         }
     }
@@ -54,12 +58,25 @@ impl Limits {
         Self { draining: time, ..self }
     }
 
-    /// How many connections are served at once; more wait to be accepted.
+    /// The time a connection may take until its first request has shown a credential; then it is closed.
+    pub fn with_greeting(self, time: Duration) -> Self {
+        Self { greeting: time, ..self }
+    }
+
+    /// The most connections of one address that may be open without having shown a credential; for one more, the
+    /// oldest of them is closed.
+    pub fn with_unauthenticated(self, most: usize) -> Self {
+        Self { unauthenticated: most.max(1), ..self }
+    }
+
+    /// The most connections that are served at once. For one more, one is closed that has not shown a credential; if
+    /// all have, it waits to be accepted.
     pub fn with_connections(self, most: usize) -> Self {
         Self { connections: most.max(1), ..self }
     }
 
-    /// How many clients of the revisions with sessions are served at once; more get 503.
+    /// The most clients of the revisions with sessions that are served at once. For one more, the one is forgotten
+    /// that has been idle longest, and has to begin again; if none is idle, the new one gets 503.
     pub fn with_sessions(self, most: usize) -> Self {
         Self { sessions: most, ..self }
     }

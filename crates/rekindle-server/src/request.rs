@@ -1,8 +1,6 @@
 //! What happens to every request before anybody else sees it: is it admitted, does it fit, does it arrive
 //! in time; and does its answer begin in time.
 
-use std::net::SocketAddr;
-
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,26 +11,39 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
-use crate::access::{Access, Denial};
+use rekindle_core::Identity;
+
+use crate::access::{Access, Denial, Place};
+use crate::crowd::Member;
 use crate::limits::Limits;
 
 /// What requests are measured by.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) address: SocketAddr,
+    pub(crate) place: Place,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
 }
 
 /// Lets a request through to what is served, whole and of a size that was agreed on, or says why not.
-pub(crate) async fn pass(gate: &Gate, request: Request, served: &TowerToHyperService<Router>) -> Response {
-    if let Err(denial) = gate.access.admit(gate.address, request.uri(), request.headers()) {
-        return denied(denial);
-    }
-    let request = match whole(request, &gate.limits).await {
+/// It carries the identity of the caller among its extensions.
+pub(crate) async fn pass(
+    gate: &Gate,
+    peer: Option<&Identity>,
+    member: &Member,
+    request: Request,
+    served: &TowerToHyperService<Router>,
+) -> Response {
+    let identity = match gate.access.admit(gate.place, peer, request.uri(), request.headers()) {
+        Ok(identity) => identity,
+        Err(denial) => return denied(denial),
+    };
+    member.known();
+    let mut request = match whole(request, &gate.limits).await {
         Ok(request) => request,
         Err((status, message)) => return refused(status, message),
     };
+    request.extensions_mut().insert(identity);
     match tokio::time::timeout(gate.limits.answering, served.call(request)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(never)) => match never {},

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use rekindle_core::{Error, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rekindle_core::{Error, ErrorKind, Result};
 use zeroize::Zeroizing;
 
 /// Fewer characters than this are guessed.
@@ -26,6 +28,16 @@ impl Token {
                 .hint("use letters and digits, e.g. what `openssl rand -hex 32` prints"));
         }
         Ok(Self(blake3::hash(text.as_bytes())))
+    }
+
+    /// A new token of 32 random bytes, and its text, which is kept nowhere else.
+    pub fn generate() -> Result<(Self, Zeroizing<String>)> {
+        let mut bytes = Zeroizing::new([0_u8; 32]);
+        getrandom::fill(bytes.as_mut_slice()).map_err(|error| {
+            Error::new(ErrorKind::StoreUnavailable, "the system gives no random bytes").because(error)
+        })?;
+        let text = Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice()));
+        Ok((Self::new(text.as_str())?, text))
     }
 
     /// Whether the value of an `Authorization` header carries this token. How long that takes says
@@ -59,6 +71,15 @@ mod tests {
         check("", false);
         check("Basic 0123456789abcdef", false);
         check("0123456789abcdef", false);
+    }
+
+    #[test]
+    fn generated_tokens_differ_and_fit_a_header() {
+        let (first, text) = Token::generate().unwrap();
+        let (second, other) = Token::generate().unwrap();
+        assert_eq!(text.len(), 43);
+        assert!(first != second && *text != *other);
+        assert!(first.is_in(format!("Bearer {}", *text).as_bytes()));
     }
 
     #[test]

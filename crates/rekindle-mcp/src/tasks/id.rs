@@ -47,4 +47,28 @@ mod tests {
             assert!(bad.parse::<TaskId>().is_err(), "{bad}");
         }
     }
+
+    #[test]
+    fn fuzzed_names() {
+        rekindle_fuzz::fuzz!("mcp-task").seeds(["run_1@ses_1", "run_1@maria@example.org"]).text(|text| {
+            let id: TaskId = text.parse()?;
+            assert_eq!(id.to_string(), text);
+            Ok::<(), Error>(())
+        });
+    }
+
+    #[test]
+    fn fuzzed_messages() {
+        let seeds = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#,
+            r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"answer_wait","arguments":{"session":"a","wait":"w"}}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"rekindle://sessions/a"}}"#,
+        ];
+        rekindle_fuzz::fuzz!("mcp-client-message")
+            .seeds(seeds)
+            .words(["\"_meta\":{", "\"task\":{\"ttl\":1}"])
+            .memory(4 << 20, 1_000)
+            .bytes(|bytes| serde_json::from_slice::<rmcp::model::ClientJsonRpcMessage>(bytes));
+    }
 }

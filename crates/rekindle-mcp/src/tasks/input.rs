@@ -2,7 +2,7 @@
 
 use rekindle::operations::{Answer, RunProgress, WaitView};
 use rekindle::record::WaitKind;
-use rekindle::{Hash, Json};
+use rekindle::{Hash, Identity, Json};
 use rmcp::ErrorData;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
@@ -108,30 +108,30 @@ fn schema(value: Value) -> ElicitationSchema {
 }
 
 /// A response as an answer; none if whoever was asked put it off.
-pub(super) fn answer(wait: &WaitView, response: &Value, author: &str) -> Result<Option<Answer>, ErrorData> {
+pub(super) fn answer(wait: &WaitView, response: &Value, by: &Identity) -> Result<Option<Answer>, ErrorData> {
     let refused = |why: String| ErrorData::invalid_params(format!("the response to `{}`: {why}", key(wait)), None);
     let result = ElicitResult::deserialize(response).map_err(|error| refused(error.to_string()))?;
     let id = wait.opened.wait.clone();
     let content = match result.action {
         ElicitationAction::Cancel => return Ok(None),
-        ElicitationAction::Decline => return Ok(Some(Answer::reject(id, author, "it was declined"))),
+        ElicitationAction::Decline => return Ok(Some(Answer::reject(id, by.clone(), "it was declined"))),
         _ => result.content.unwrap_or_default(),
     };
     let answer = match wait.opened.kind {
-        WaitKind::Approval => decided(wait, &content, author).map_err(refused)?,
-        _ => Answer::value(id, value(wait, content), author),
+        WaitKind::Approval => decided(wait, &content, by).map_err(refused)?,
+        _ => Answer::value(id, value(wait, content), by.clone()),
     };
     Ok(Some(answer))
 }
 
 /// A decision on exactly what was shown.
-fn decided(wait: &WaitView, content: &Value, author: &str) -> Result<Answer, String> {
+fn decided(wait: &WaitView, content: &Value, by: &Identity) -> Result<Answer, String> {
     let id = wait.opened.wait.clone();
     let reason = content.get("reason").and_then(Value::as_str).unwrap_or_default();
     let digest: Option<Hash> = wait.approve_digest;
     let answer = match content.get("decision").and_then(Value::as_str) {
-        Some("approve") => Answer { reason: reason.to_owned(), ..Answer::approve(id, digest, author) },
-        Some("reject") => Answer::reject(id, author, reason),
+        Some("approve") => Answer { reason: reason.to_owned(), ..Answer::approve(id, digest, by.clone()) },
+        Some("reject") => Answer::reject(id, by.clone(), reason),
         _ => return Err("`decision` is neither `approve` nor `reject`".to_owned()),
     };
     match content.get("arguments") {

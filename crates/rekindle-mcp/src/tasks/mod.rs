@@ -53,7 +53,7 @@ async fn answer_all(core: &Core, progress: &RunProgress, responses: &InputRespon
 
 /// Gives one answer; whether it counts.
 async fn answer_one(core: &Core, session: &SessionKey, wait: &WaitView, response: &Value) -> Result<bool, ErrorData> {
-    let Some(answer) = input::answer(wait, response, &core.author)? else { return Ok(false) };
+    let Some(answer) = input::answer(wait, response, &core.identity)? else { return Ok(false) };
     match operations::answer(&core.engine, session, &answer).await {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), ErrorKind::WaitClosed | ErrorKind::NotFound) => Ok(false),

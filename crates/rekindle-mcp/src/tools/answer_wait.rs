@@ -92,15 +92,12 @@ impl Tool for AnswerWait {
     async fn call(core: &Core, args: Args, _caller: Caller) -> Result<Answer<Output>> {
         let session = core.key(&args.session_id)?;
         let answer = GivenAnswer {
-            wait: WaitId::new(args.wait_id)?,
-            decision: args.decision.into(),
-            author: core.author.clone(),
             value: args.value.map(Json::from),
             arguments: args.arguments.map(Json::from),
             digest: args.digest.as_deref().map(str::parse::<Hash>).transpose()?,
             reason: args.reason.unwrap_or_default(),
-            id: None,
             branch: args.branch.map(BranchId::new).transpose()?,
+            ..GivenAnswer::new(WaitId::new(args.wait_id)?, args.decision.into(), core.identity.clone())
         };
         let given = operations::answer(&core.engine, &session, &answer).await?;
         Ok(Output {

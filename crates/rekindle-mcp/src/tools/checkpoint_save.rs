@@ -1,5 +1,6 @@
 //! `checkpoint_save`.
 
+use rekindle::operations::Saved;
 use rekindle::{Json, Result, operations};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,13 +32,15 @@ pub(super) struct Output {
     checkpoint_id: String,
     /// Its number: one more than the checkpoint before it has.
     step: u64,
+    /// The keys whose values were left out: secrets are never stored. Keep them elsewhere.
+    left_out: Vec<String>,
 }
 
 impl Tool for CheckpointSave {
     const NAME: &'static str = "checkpoint_save";
     const TITLE: &'static str = "Save a checkpoint";
     const DESCRIPTION: &'static str = "Saves your own state durably, as the next checkpoint of a session. \
-        `checkpoint_load` gives it back unchanged, after any crash.";
+        `checkpoint_load` gives it back unchanged, after any crash; values of keys such as `api_key` are left out and named.";
     const EFFECT: Effect = Effect::Adds;
     type Args = Args;
     type Output = Output;
@@ -48,6 +51,7 @@ impl Tool for CheckpointSave {
         let state = Json::of(&args.state)?;
         let saved = operations::save_state(&core.engine, &session, &state, &description, &core.author).await?;
         let checkpoint_id = saved.checkpoint.to_string();
-        Ok(Output { session_id: args.session_id, checkpoint_id, step: saved.step }.into())
+        let Saved { step, left_out, .. } = saved;
+        Ok(Output { session_id: args.session_id, checkpoint_id, step, left_out }.into())
     }
 }

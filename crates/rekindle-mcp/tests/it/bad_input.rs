@@ -151,3 +151,36 @@ async fn a_client_that_goes_away_in_the_middle_of_a_call_disturbs_nobody() {
         assert!(!client.call("checkpoint_load", one).await["state"]["n"].is_null());
     }
 }
+
+/// Clients name no secrets: what they give by value under such a key is refused, or named as left out.
+#[tokio::test]
+async fn a_plain_value_for_an_excluded_key_is_never_dropped_silently() {
+    const KEY: &str = "sk-live-9f8e7d6c5b4a";
+    let world = World::new();
+    let mut client = world.client().await;
+    let state = json!({"n": 1, "inner": {"api_key": KEY}});
+    let saved = client.call("checkpoint_save", json!({"session_id": "s", "state": state})).await;
+    assert_eq!(saved["left_out"], json!(["api_key"]));
+    let loaded = client.call("checkpoint_load", json!({"session_id": "s"})).await;
+    assert_eq!((&loaded["state"]["n"], loaded.to_string().contains(KEY)), (&json!(1), false));
+    // A mark that a client wrote would be filled in for whoever reads that key.
+    let armed = json!({"session_id": "s", "branch": "b", "memory_modifications": {"x": {"$redacted": "api_key"}}});
+    let forked = client.call("fork_session", armed).await;
+    let there = json!({"session_id": "s", "checkpoint_id": forked["checkpoint_id"], "include_memory": true});
+    let seen = client.call("inspect_checkpoint", there).await.to_string();
+    assert!(seen.contains("\"redacted\":\"api_key\"") && !seen.contains("$redacted\":\"api_key\"},\"x"), "{seen}");
+    for (tool, arguments) in [
+        ("resume_session", json!({"session_id": "s", "message": "go", "memory_modifications": {"api_key": KEY}})),
+        (
+            "resume_session",
+            json!({"session_id": "s", "message": "go", "memory_modifications": {"x": {"access_token": KEY}}}),
+        ),
+        ("resume_session", json!({"session_id": "s", "message": format!("{{\"api_key\": \"{KEY}\"}}")})),
+        ("fork_session", json!({"session_id": "s", "memory_modifications": {"api_key": KEY}})),
+    ] {
+        let refused = client.result(tool, arguments.clone()).await;
+        let text = refused.to_string();
+        assert_eq!(refused["isError"], true, "{tool} {arguments}: {text}");
+        assert!(text.contains("[secrets]") && !text.contains(KEY), "{tool} {arguments}: {text}");
+    }
+}
