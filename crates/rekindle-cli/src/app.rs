@@ -1,11 +1,11 @@
 //! What every command works with: the settings, the store, the author.
 
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use rekindle::codec::Codec;
-use rekindle::{Engine, Error, ErrorKind, Journal, Namespace, Result, SessionKey};
+use rekindle::{Engine, Error, ErrorKind, Identity, Journal, Namespace, Result, SessionKey};
+use rekindle_store::private::Modes;
 use rekindle_store::{SystemClock, shown_url, system_ids};
 
 use crate::cli::{Cli, Global};
@@ -13,8 +13,8 @@ use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::owner;
 use crate::reference::{self, Moment};
-use crate::secrets::SystemSecrets;
-use crate::settings::{KEYS, Key, Settings, is_remote};
+use crate::secrets::{NamedSecrets, masks};
+use crate::settings::{KEYS, Key, Refused, Settings, is_remote};
 use crate::ui::{Ui, style};
 use crate::words::next;
 
@@ -24,6 +24,8 @@ pub struct App {
     pub ui: Ui,
     pub global: Global,
     pub settings: Arc<Settings>,
+    /// The secrets that runs may look up.
+    pub secrets: NamedSecrets,
 }
 
 /// Whether a command needs a store that is there.
@@ -37,8 +39,9 @@ pub enum Access {
 
 /// Runs a command.
 pub fn start(cli: Cli, ui: Ui) -> Outcome {
-    let settings = Settings::load(&cli.global)?;
-    let app = App { ui, global: cli.global, settings: Arc::new(settings) };
+    let on_refused = if cli.command.needs_no_configuration() { Refused::LeaveOut } else { Refused::Fail };
+    let settings = Settings::load(&cli.global, on_refused)?;
+    let app = App { ui, global: cli.global, settings: Arc::new(settings), secrets: NamedSecrets::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -90,12 +93,20 @@ impl App {
         let codec = self.settings.codec(Codec::new(), store.capabilities().compress_from)?;
         let journal = Journal::new(store, codec, shifted.unwrap_or_else(|| Arc::new(SystemClock)), system_ids()?);
         let mut engine = Engine::with_journal(journal)
-            .with_secrets(SystemSecrets)
+            .with_secrets(self.secrets.clone())
+            .with_masks(masks().clone())
             .with_owner(owner::this_process())
             .with_dead_owners(owner::is_dead)
             .in_namespace(self.namespace()?);
+        for (name, reference) in self.settings.secrets()? {
+            self.secrets.allow(&name, &reference);
+            engine = engine.with_secret(name, reference);
+        }
         if let Some(lease) = self.settings.lease() {
             engine = engine.with_lease(lease);
+        }
+        if let Some(most) = self.settings.idle_poll() {
+            engine = engine.with_idle_poll(most);
         }
         if let Some(config) = self.settings.graph_checkpoints() {
             engine = engine.with_checkpoint_config(config.clone());
@@ -127,6 +138,12 @@ impl App {
         self.settings.author()
     }
 
+    /// Returns the author of what is done, and what is known of them: the system knows the user, the name is what the
+    /// environment or the configuration says.
+    pub fn identity(&self) -> Identity {
+        Identity::claimed(self.author(), owner::credential_of(rustix::process::geteuid().as_raw()))
+    }
+
     /// The session a person means.
     pub async fn session(&self, engine: &Engine, text: &str) -> Result<SessionKey, Failure> {
         Ok(reference::session(engine, text).await?)
@@ -146,16 +163,14 @@ fn of_the_dead(app: &App, failure: Failure) -> Failure {
     }
 }
 
-/// The folder of a new database, and the file itself, which nobody else may read: conversations are
-/// in it. Whatever cannot be made, opening the store says.
+/// Makes the folder of a new database. What cannot be made, opening the store reports.
 fn prepare(url: &str) {
     let Some(path) = url.strip_prefix("sqlite:").map(|path| Path::new(path.strip_prefix("//").unwrap_or(path))) else {
         return;
     };
     if let Some(folder) = path.parent() {
-        let _ = std::fs::create_dir_all(folder);
+        let _ = Modes::PRIVATE.create_dir_all(folder);
     }
-    let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
 }
 
 /// What to do if there is no store, or none of that kind.

@@ -63,6 +63,9 @@ pub struct Global {
     /// Never asks anything
     #[arg(long, global = true)]
     pub no_input: bool,
+    /// Use what is found here without asking, this time; also REKINDLE_TRUST=1. For CI
+    #[arg(long, global = true, env = "REKINDLE_TRUST", hide_env = true, value_parser = clap::builder::FalseyValueParser::new())]
+    pub trust: bool,
 }
 
 /// When to use colour.
@@ -146,6 +149,8 @@ commands! {
     Edit => edit;
     /// Removes checkpoints and sessions nobody needs any more
     Prune => prune;
+    /// Find and clear what processes left over that died
+    Gc => gc;
     /// Reads and checks every byte of sessions
     Verify => verify;
     /// Looks after the keys of encrypted sessions
@@ -160,6 +165,8 @@ commands! {
     Archive => archive;
     /// Writes a first agent, plan or graph to try
     Init => init;
+    /// Trust configuration and agents that are found, after looking at what they may do
+    Trust => trust;
     /// Checks that everything is in order
     Doctor => doctor;
     /// Shows the effective configuration and where it comes from
@@ -176,6 +183,24 @@ commands! {
     Man => man;
     /// Says which version this is, and what is in it
     Version => version;
+}
+
+impl Command {
+    /// Returns whether it works although the configuration that was found is refused.
+    pub fn needs_no_configuration(&self) -> bool {
+        matches!(
+            self,
+            Self::Trust(_)
+                | Self::Doctor(_)
+                | Self::Init(_)
+                | Self::Help(_)
+                | Self::Explain(_)
+                | Self::Schema(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+                | Self::Version(_)
+        )
+    }
 }
 
 /// Reads the command line. Ends the program for help, a version or a mistake.
@@ -246,5 +271,24 @@ mod tests {
     fn behind(help: &str) -> &str {
         let rest = help.split_once("\nEverywhere:").map_or("", |(_, rest)| rest);
         rest.find("\nExample").map_or("", |start| &rest[start..])
+    }
+
+    /// Arguments are separated by blanks.
+    #[test]
+    fn fuzzed_arguments() {
+        let seeds = [
+            "sessions list --limit 5",
+            "run agent.yaml hello --json",
+            "fork ses_1@main:4 --name x",
+            "-c store=memory: config",
+            "worker --queue a --for 5s",
+        ];
+        let words = ["--", "-", "--json ", "--limit ", "-c ", " @ ", "--store ", "=", "--help"];
+        rekindle_fuzz::fuzz!("cli-arguments").seeds(seeds).words(words).costly(8).memory(64 << 20, 1_000).text(
+            |text| {
+                let arguments = std::iter::once("rekindle").chain(text.split_ascii_whitespace());
+                let _ = <Cli as clap::Parser>::try_parse_from(arguments);
+            },
+        );
     }
 }

@@ -10,7 +10,7 @@ use rekindle::{Journal, Namespace, SessionInfo, SessionQuery};
 use rekindle_store::{SystemClock, system_ids};
 
 use crate::cli::{Colour, Global};
-use crate::settings::Settings;
+use crate::settings::{Refused, Settings};
 use crate::ui;
 
 /// How many sessions are offered.
@@ -39,8 +39,13 @@ fn sessions() -> Vec<CompletionCandidate> {
     // A store that does not answer keeps its thread, not the shell.
     std::thread::spawn(move || sender.send(look(&words()).unwrap_or_default()));
     let found = found.recv_timeout(PATIENCE).unwrap_or_default();
-    let candidates = found.iter().enumerate().map(|(order, info)| candidate(order, info));
-    candidates.collect()
+    let found = found.iter().filter(|info| is_plain(info.header.key.id.as_str()));
+    found.enumerate().map(|(order, info)| candidate(order, info)).collect()
+}
+
+/// Returns whether a shell takes an id for nothing but text: it is put on the line as it is.
+fn is_plain(id: &str) -> bool {
+    !id.starts_with('-') && id.chars().all(|c| c.is_alphanumeric() || "_.:@%+,/-".contains(c))
 }
 
 fn candidate(order: usize, info: &SessionInfo) -> CompletionCandidate {
@@ -53,11 +58,11 @@ fn candidate(order: usize, info: &SessionInfo) -> CompletionCandidate {
 }
 
 fn look(words: &[String]) -> Option<Vec<SessionInfo>> {
-    let settings = Settings::load(&global(words)).ok()?;
+    let settings = Settings::load(&global(words), Refused::Fail).ok()?;
     let url = settings.store_url();
-    let options = settings.store_options(&url, false).ok()?.with_read_only(true);
-    let store = rekindle_store::open(&url, options).ok()?;
-    // Without keys: nobody is asked for a secret because of a Tab. Titles are missing then.
+    // Nobody has a secret looked up, or a server that needs one asked, because of a Tab.
+    let store = rekindle_store::open(&url, settings.options_without_secrets(&url)?).ok()?;
+    // Without keys, titles that are encrypted are missing.
     let journal = Journal::new(store, Codec::new(), Arc::new(SystemClock), system_ids().ok()?);
     let namespace =
         settings.namespace().map_or_else(|| Some(Namespace::default()), |name| Namespace::new(name).ok())?;
@@ -92,12 +97,26 @@ fn global(words: &[String]) -> Global {
         color: Colour::Never,
         quiet: true,
         no_input: true,
+        trust: false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_that_a_shell_would_carry_out_are_not_offered() {
+        for id in ["trip-42", "ses_01", "a.b:c@d", "größe"] {
+            assert!(is_plain(id), "{id}");
+        }
+        for id in [
+            "$(id)", "`id`", "a b", "a;b", "a|b", "a&b", "a>b", "'a", "\"a", "a\\b", "-x", "a*", "~a", "!x", "#x",
+            "a{b}", "a?",
+        ] {
+            assert!(!is_plain(id), "{id}");
+        }
+    }
 
     #[test]
     fn flags_on_the_line_count() {

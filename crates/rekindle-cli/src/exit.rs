@@ -100,7 +100,7 @@ impl Exit {
             | Kind::RolledBack
             | Kind::Unverified => Self::Integrity,
             Kind::StoreUnavailable | Kind::PersistFailed | Kind::ModelFailed => Self::Unreachable,
-            Kind::Invalid | Kind::Limit { .. } | Kind::Unsupported => Self::Usage,
+            Kind::Invalid | Kind::Limit { .. } | Kind::Unsupported | Kind::Untrusted => Self::Usage,
             _ => Self::Failed,
         }
     }

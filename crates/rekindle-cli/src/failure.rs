@@ -116,6 +116,18 @@ pub fn of_one(ui: &Ui, list: &mut Option<Stream>, session: &SessionKey, error: E
     }
 }
 
+/// Tells of a session that a command over all sessions left out; of some not even the name is known.
+pub fn of_left_out(ui: &Ui, list: &mut Option<Stream>, session: Option<&SessionKey>, error: Error) -> io::Result<()> {
+    match (session, list) {
+        (Some(session), list) => of_one(ui, list, session, error),
+        (None, Some(list)) => list.item(&json!({"outcome": "failed", "error": describe(&error)["error"]})),
+        (None, None) => {
+            Failure::from(error).tell(ui);
+            Ok(())
+        }
+    }
+}
+
 fn describe_faults(faults: &Faults) -> serde_json::Value {
     let faults: Vec<_> = faults
         .iter()

@@ -1,8 +1,9 @@
 //! Files people name: read with a limit, written whole or not at all, never over another one
 //! unless they say so.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rekindle::{Error, ErrorKind, Result};
@@ -53,14 +54,10 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(folder) = target.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let permissions = target.metadata().ok().map(|file| file.permissions());
-    let mut file = match permissions {
-        Some(_) => NewFile::begin(&target, true)?,
-        None => NewFile::begin_readable(&target, false)?,
+    let mut file = match target.exists() {
+        true => NewFile::begin(&target, true)?,
+        false => NewFile::begin_readable(&target, false)?,
     };
-    if let Some(permissions) = permissions {
-        file.file.as_file().set_permissions(permissions).map_err(failed)?;
-    }
     file.file.write_all(bytes).map_err(failed)?;
     file.finish().map(drop)
 }
@@ -74,17 +71,19 @@ pub struct NewFile<'a> {
 }
 
 impl<'a> NewFile<'a> {
-    /// Begins a file; refused if there is one and `force` is not said. Only its owner can read it.
+    /// Begins a file; refused if there is one and `force` is not said. Only its owner can read it, unless it
+    /// replaces a file that others can read.
     pub fn begin(path: &'a Path, force: bool) -> Result<Self> {
-        Self::begin_with(path, force, tempfile::Builder::new().prefix(".rekindle-"))
+        let new = Self::begin_with(path, force, tempfile::Builder::new().prefix(".rekindle-"))?;
+        let mode = path.metadata().map_or(0o600, |found| found.permissions().mode() & 0o777);
+        let set = new.file.as_file().set_permissions(Permissions::from_mode(mode));
+        set.map_err(|error| unwritable(path, error)).map(|()| new)
     }
 
-    /// The same for a file that others may read.
+    /// The same for a file that others may read, as far as the umask allows.
     pub fn begin_readable(path: &'a Path, force: bool) -> Result<Self> {
-        use std::os::unix::fs::PermissionsExt as _;
-        // What the user does not want others to do is taken away from this by the system.
-        let usual = std::fs::Permissions::from_mode(0o666);
-        Self::begin_with(path, force, tempfile::Builder::new().prefix(".rekindle-").permissions(usual))
+        let readable = Permissions::from_mode(0o644);
+        Self::begin_with(path, force, tempfile::Builder::new().prefix(".rekindle-").permissions(readable))
     }
 
     fn begin_with(path: &'a Path, force: bool, builder: &tempfile::Builder<'_, '_>) -> Result<Self> {

@@ -14,6 +14,11 @@ pub fn this_process() -> String {
     format!("{}/{}/{pid}/{}", host(), place(), started(pid).unwrap_or_default())
 }
 
+/// Returns what a user of this machine is recognised by.
+pub fn credential_of(uid: u32) -> String {
+    format!("uid:{uid}@{}", host())
+}
+
 /// Whether the owner an error names is a process of this machine that has ended: its session can
 /// be taken over at once. Any doubt counts as alive: the journal fences out whoever is taken over
 /// from, but a call that one is making could be made twice.
@@ -143,5 +148,14 @@ mod tests {
         {
             assert_ne!(died(owner), Some(true), "{owner}");
         }
+    }
+
+    #[test]
+    fn fuzzed_owners() {
+        let own = format!("{}/{}/1/1/own_1", host(), place());
+        rekindle_fuzz::fuzz!("cli-owner").seeds([own, "vm/1-2/4711/99/own_1".to_owned()]).text(|text| {
+            assert!(!named(text).contains('\u{1b}'));
+            let _ = died(text);
+        });
     }
 }

@@ -37,6 +37,34 @@ pub async fn session(engine: &Engine, text: &str) -> Result<SessionKey> {
     by_beginning(engine, text).await
 }
 
+/// The session with exactly this id. What is removed is named as a whole: repeated after it stopped, a command that took
+/// the beginning of an id, or `@`, would remove another session.
+pub async fn exact_session(engine: &Engine, text: &str) -> Result<SessionKey> {
+    if let Some(back) = latest(text) {
+        let meant = nth_latest(engine, back).await?;
+        let message = format!("`{text}` is another session each time; removing needs a whole id");
+        return Err(Error::invalid(message).hint(format!("it is {} now", quoted(meant.id.as_str()))));
+    }
+    let key = engine.key(text)?;
+    match engine.journal().open(&key).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => {
+            if engine.journal().is_removal_unfinished(&key).await? {
+                return Ok(key);
+            }
+            if was_there(engine, &key).await {
+                return Err(error);
+            }
+        }
+        // What is damaged can be removed too.
+        _ => return Ok(key),
+    }
+    let error = Error::not_found(format!("there is no session `{text}`"));
+    Err(match by_beginning(engine, text).await {
+        Ok(meant) => error.hint(format!("removing needs a whole id; did you mean {}?", quoted(meant.id.as_str()))),
+        Err(_) => error.hint("`rekindle sessions` lists them; removing needs a whole id"),
+    })
+}
+
 /// Returns whether high-water marks name a session.
 pub async fn was_there(engine: &Engine, session: &SessionKey) -> bool {
     match engine.journal().store().high_water() {
@@ -218,4 +246,33 @@ fn several(what: &str, text: &str, ids: impl Iterator<Item = String>) -> Error {
     }
     Error::invalid(format!("`{text}` is the beginning of {} {what}: {told}", ids.len()))
         .hint("write more of the id you mean")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is typed for a session or a moment, it is one that is there or an error.
+    #[test]
+    fn fuzzed_moments() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let engine = Engine::memory().unwrap();
+        let key = runtime.block_on(async { engine.create("ses_1").await.unwrap().key().clone() });
+        let seeds = ["ses_1", "@", "@-0", "ses_1@main", "ses_1@main:0", "ses"];
+        rekindle_fuzz::fuzz!("cli-moment")
+            .seeds(seeds)
+            .words(["@", "~", "step:", ":", "@-", "main", "inbox"])
+            .costly(2)
+            .text(|text| {
+                runtime.block_on(async {
+                    for beside in [None, Some(&key)] {
+                        if let Ok(moment) = moment(&engine, text, beside).await {
+                            assert_eq!(moment.session, key);
+                            let _ = (checkpoint_of(&engine, &moment).await, position_of(&engine, &moment).await);
+                        }
+                    }
+                    moment(&engine, text, None).await
+                })
+            });
+    }
 }

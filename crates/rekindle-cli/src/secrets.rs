@@ -1,12 +1,13 @@
 //! Where secrets come from: the environment, a file, the system's keychain, a command. They are
 //! looked up when they are used and kept nowhere.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use rekindle::{Error, Result, Secret, SecretRef, SecretSource};
+use rekindle::{Error, ErrorKind, Masks, Result, Secret, SecretRef, SecretSource};
 
 /// The largest secret.
 const MAX_BYTES: u64 = 64 << 10;
@@ -16,6 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The schemes there are, for messages.
 pub const SCHEMES: &str = "@env:VARIABLE, @file:path, @keychain:service/account or @command:program arguments";
+
+/// The secrets this process has looked up: they are shown nowhere, and stored nowhere.
+static MASKS: LazyLock<Masks> = LazyLock::new(Masks::default);
+
+/// The secrets this process has looked up.
+pub fn masks() -> &'static Masks {
+    &MASKS
+}
 
 /// The secrets of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +41,57 @@ impl SecretSource for SystemSecrets {
         };
         match found.trim_end_matches(['\r', '\n']) {
             "" => Err(Error::not_found(format!("the secret {} is empty", reference.as_str()))),
-            secret => Ok(Secret::new(secret)),
+            secret => {
+                let secret = Secret::new(secret);
+                MASKS.learn(reference.as_str(), &secret);
+                Ok(secret)
+            }
         }
     }
+}
+
+/// The secrets of this machine, as far as somebody on this side named where they are: a definition, the
+/// configuration or the command line. A session says which secret a tool uses, and may have been written by
+/// others; it never says where secrets come from.
+#[derive(Clone, Debug, Default)]
+pub struct NamedSecrets(Arc<Mutex<BTreeSet<String>>>);
+
+impl NamedSecrets {
+    /// Lets a reference be used, by that name. What lies at hand is masked from now on, before anything asks for it;
+    /// a keychain or a program, which may ask a person, from its first use on.
+    pub fn allow(&self, name: &str, reference: &SecretRef) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(reference.as_str().to_owned());
+        let at_hand = match reference.scheme() {
+            "env" => true,
+            // A pipe gives it once.
+            "file" => std::path::Path::new(reference.rest()).is_file(),
+            _ => false,
+        };
+        // That it is not there is found out by who needs it.
+        if at_hand && let Ok(secret) = SystemSecrets.resolve(reference) {
+            MASKS.learn(name, &secret);
+        }
+    }
+}
+
+impl SecretSource for NamedSecrets {
+    fn resolve(&self, reference: &SecretRef) -> Result<Secret> {
+        let named = self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(reference.as_str());
+        if named { SystemSecrets.resolve(reference) } else { Err(not_named(None, reference.as_str())) }
+    }
+}
+
+/// The error of a secret of which only a session says where it is.
+pub fn not_named(name: Option<&str>, reference: &str) -> Error {
+    let message = match name {
+        Some(name) => format!("the session has the secret `{name}` come from {reference}, and nothing here does"),
+        None => format!("the session has a secret come from {reference}, and nothing here does"),
+    };
+    let name = name.unwrap_or("NAME");
+    Error::new(ErrorKind::Untrusted, message).hint(format!(
+        "say it again: --secret {}; or put it under [secrets] of the configuration: {name} = \"{reference}\"",
+        crate::words::next::quoted(&format!("{name}={reference}"))
+    ))
 }
 
 /// An error if nothing here can resolve such a reference.
@@ -171,5 +228,17 @@ mod tests {
         assert!(error.to_string().contains("within 50ms"), "{error}");
         assert!(run(PATIENCE, &["false"]).unwrap_err().to_string().contains("exit status: 1"));
         assert_eq!(run(PATIENCE, &["head", "-c", "70000", "/dev/zero"]).unwrap_err().code(), "RK0002");
+    }
+
+    #[test]
+    fn only_what_this_side_named_is_looked_up() {
+        let secrets = NamedSecrets::default();
+        let (named, other): (SecretRef, SecretRef) =
+            ("@command:echo hunter2".parse().unwrap(), "@command:echo other".parse().unwrap());
+        secrets.allow("named", &named);
+        assert_eq!(secrets.clone().resolve(&named).unwrap().expose(), "hunter2");
+        let error = secrets.resolve(&other).unwrap_err();
+        assert_eq!(error.code(), "RK0029");
+        assert!(error.next_step().contains("--secret 'NAME=@command:echo other'"), "{}", error.next_step());
     }
 }

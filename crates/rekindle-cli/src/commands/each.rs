@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 
+use rekindle::high_water::{self, GoneSession};
 use rekindle::{Engine, Error, ErrorKind, MAX_PAGE, Result, SessionKey, SessionQuery, operations};
 
 use crate::app::App;
 use crate::failure::Failure;
 use crate::ui::live::Live;
+use crate::ui::{printable, style};
 
 /// How many sessions are asked for at once.
 const PAGE: usize = 200;
@@ -69,6 +71,37 @@ impl Each {
         if self.total > 1 {
             let name = crate::ui::printable(session.id.as_str());
             live.show(&[format!("{doing} {} of {}: {name}", self.done, self.total.max(self.done))]);
+        }
+    }
+}
+
+/// The sessions that are missing from a list of all: those that the store has and does not list, and those that marks
+/// name and that are gone. Whatever worked through all sessions must not end as if it had.
+pub async fn left_out(app: &App, engine: &Engine) -> Result<Vec<(Option<SessionKey>, Error)>> {
+    let unlisted = operations::unlisted(engine).await?.into_iter().map(|defect| {
+        let error = Error::corrupt(format!("left out: {}", defect.detail)).hint(defect.hint);
+        (defect.session, error)
+    });
+    let gone = gone(app, engine).await.into_iter().map(|gone| {
+        let message = format!("left out: {}", high_water::gone(&gone.session, &gone.heads));
+        let hint = format!(
+            "put it back, or accept that it is gone: rekindle verify {} --accept --reason TEXT",
+            printable(gone.session.id.as_str())
+        );
+        (Some(gone.session), Error::corrupt(message).hint(hint))
+    });
+    Ok(unlisted.chain(gone).collect())
+}
+
+/// The sessions that marks name and that are gone.
+pub async fn gone(app: &App, engine: &Engine) -> Vec<GoneSession> {
+    let Some(marks) = engine.journal().store().high_water() else { return Vec::new() };
+    match marks.gone(engine.namespace()).await {
+        Ok(gone) => gone,
+        Err(error) => {
+            let (warn, reset) = (style::WARN, style::RESET);
+            app.ui.remark(format!("{warn}note:{reset} whether sessions are gone cannot be told: {}", error.message()));
+            Vec::new()
         }
     }
 }

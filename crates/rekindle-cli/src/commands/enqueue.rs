@@ -75,9 +75,10 @@ impl Arguments {
     /// Enqueues it.
     pub async fn run(self, app: &App) -> Outcome {
         let input = self.input()?;
+        run::check_input(&input, &app.settings.excluded())?;
         let (engine, mut job) = match self.is_file() {
             true => {
-                let definition = run::load(Path::new(&self.target))?;
+                let definition = run::named(app, Path::new(&self.target))?;
                 let given = definition.job_input(input.clone()).map_err(|error| error.during("enqueue"))?;
                 let engine = app.queueing_engine()?;
                 let header = self.header(app, &engine, &definition, &input)?;
@@ -88,7 +89,7 @@ impl Arguments {
                 let engine = app.engine(Access::Existing)?;
                 let session = app.session(&engine, &self.target).await?;
                 let mut job = Enqueue::existing(session.clone(), app.author());
-                job.input = more(&engine, &session, input).await?;
+                job.input = more(app, &engine, &session, input).await?;
                 (engine, job)
             }
         };
@@ -142,6 +143,7 @@ impl Arguments {
             None => engine.key(SessionId::generate(journal.ids(), journal.clock().now()).as_str())?,
         };
         let model = self.model.clone().or_else(|| app.settings.model().map(str::to_owned));
+        run::named_model(app, model.as_deref());
         let remembered = Remembered::new(definition, model, Default::default())?;
         let values = || input.values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
         let title = self.title.clone().unwrap_or_else(|| fit(&input.text.clone().unwrap_or_else(values), 80));
@@ -149,6 +151,7 @@ impl Arguments {
         header.agent = Some(definition.name().to_owned());
         header.title = Some(title).filter(|title| !title.is_empty());
         header.tags.clone_from(&self.tag);
+        run::mask(&mut header);
         header.metadata.insert(DEFINITION.to_owned(), remembered.to_json()?);
         Ok(header)
     }
@@ -169,16 +172,18 @@ impl Arguments {
 }
 
 /// What more a session is given; nothing if it only goes on.
-async fn more(engine: &Engine, session: &SessionKey, input: RunInput) -> Result<Option<JobInput>, Failure> {
+async fn more(app: &App, engine: &Engine, session: &SessionKey, input: RunInput) -> Result<Option<JobInput>, Failure> {
     if input == RunInput::default() {
         return Ok(None);
     }
-    match Remembered::of(engine, session).await {
-        Ok(remembered) if remembered.file.exists() => Ok(Some(run::load(&remembered.file)?.job_input(input)?)),
+    let remembered = Remembered::of(engine, session).await;
+    let info = engine.journal().open(session).await?;
+    match run::recorded(app, &info, remembered.as_ref().ok()) {
+        Ok(definition) => Ok(Some(definition.job_input(input)?)),
         // Without its file, a session that takes text is an agent's.
         other => match (input.text, input.values.is_empty()) {
             (Some(text), true) => Ok(Some(JobInput::Message(Message::user(text)))),
-            _ => Err(other.err().unwrap_or_else(|| Error::not_found("the file of the session is not there")).into()),
+            _ => Err(other.err().unwrap_or_else(|| Error::not_found("the file of the session is not there").into())),
         },
     }
 }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rekindle::operations::{self, Moved};
 use rekindle::{DamageKind, Engine, Error, ErrorKind, SessionKey, file_name};
+use rekindle_store::private::Modes;
 use serde::Serialize;
 use serde_json::{Map, json};
 
-use super::each::{Each, unless_deleted};
+use super::each::{Each, left_out, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
@@ -101,7 +102,7 @@ impl Arguments {
     }
 
     async fn every(&self, app: &App, engine: &Engine, folder: &Path) -> Outcome {
-        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
+        Modes::PRIVATE.create_dir_all(folder).map_err(|error| unwritable(folder, error))?;
         let mut stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
         let (mut live, mut each) = (Live::new(app.ui.clone()), Each::all(engine).await?);
         let (mut number, mut bytes, mut failed) = (0, 0, None);
@@ -130,23 +131,32 @@ impl Arguments {
             }
         }
         live.clear();
+        for (session, error) in left_out(app, engine).await? {
+            failed = Some(Exit::Integrity);
+            failure::of_left_out(&app.ui, &mut stream, session.as_ref(), error)?;
+        }
         tell_all(app, stream, folder, number, bytes)?;
         warn_of_plain_text(app, engine);
         Ok(failed.unwrap_or(Exit::Ok))
     }
 }
 
-/// Returns whether a session was set back to an older state, of which people are told.
+/// Tells people of damage around the records that were exported. Returns whether the session was set back to an older
+/// state.
 async fn is_rolled_back(app: &App, engine: &Engine, session: &SessionKey) -> Result<bool, Error> {
     let info = match engine.journal().open(session).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
+    let note = |text: &str| {
+        let (warn, reset, name) = (style::WARN, style::RESET, printable(session.id.as_str()));
+        app.ui.remark(format!("{warn}note:{reset} {name}: {}", printable(text)));
+    };
+    // Its records are all there: only what surrounds them had to be read from elsewhere.
+    info.damage.iter().filter(|damage| damage.kind == DamageKind::Index).for_each(|damage| note(&damage.detail));
     let missing: Vec<_> = info.damage.into_iter().filter(|damage| damage.kind == DamageKind::RolledBack).collect();
     if !missing.is_empty() {
-        let error = rekindle::high_water::rolled_back(session, &missing);
-        let (warn, reset) = (style::WARN, style::RESET);
-        app.ui.remark(format!("{warn}note:{reset} {}: {}", printable(session.id.as_str()), error.message()));
+        note(rekindle::high_water::rolled_back(session, &missing).message());
     }
     Ok(!missing.is_empty())
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::Args;
 use rekindle::operations::{self, At, EffectView, Shown};
 use rekindle::record::EffectKind;
-use rekindle::{BranchId, Engine, Error, ResumeOptions, RunHandle, SessionKey};
+use rekindle::{BranchId, Engine, Error, ErrorKind, ResumeOptions, RunHandle, SessionKey};
 use rekindle_definitions::Built;
 
 use crate::app::{Access, App};
 use crate::failure::{Failure, Outcome};
 use crate::owner;
 use crate::reference;
-use crate::run::{self, BuildArguments, Remembered, RunArguments};
+use crate::run::{self, Before, BuildArguments, Chosen, Remembered, RunArguments};
 use crate::ui::{duration, style, time};
 use crate::words::next;
 
@@ -23,6 +23,7 @@ use crate::words::next;
 Examples:
   rekindle resume @
   rekindle resume ses_01 --set region=eu --secret token=@env:TOKEN
+  rekindle resume ses_01 --secret api_key          # asked for, and not shown
   rekindle resume ses_01 --checkpoint ckpt_02     # on a new branch, from there
 
 Finished calls are never made again; a call that was under way follows its tool's policy.")]
@@ -78,23 +79,40 @@ impl Arguments {
     }
 
     async fn built(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<Built, Failure> {
-        let mut remembered = match (&self.file, Remembered::of(engine, key).await) {
-            (Some(file), Ok(remembered)) => Remembered { file: file.clone(), ..remembered },
-            (Some(file), Err(_)) => Remembered { file: file.clone(), ..Remembered::default() },
-            (None, remembered) => remembered?,
+        let remembered = match (&self.file, Remembered::of(engine, key).await) {
+            (Some(_), remembered) => remembered.ok(),
+            // The configuration may name what runs the agent.
+            (None, Err(error)) if *error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            (None, Err(error)) => {
+                let info = engine.journal().open(key).await?;
+                let known = info.header.agent.as_deref().and_then(|name| app.settings.agent(name));
+                known.ok_or(error)?;
+                None
+            }
+            (None, Ok(remembered)) => Some(remembered),
         };
-        remembered.model = self.model.clone().or(remembered.model);
-        remembered.secrets.extend(self.run.secrets());
-        if !remembered.file.exists() {
-            let message = format!("the file of the session, {}, is not there any more", remembered.file.display());
-            let hint = format!("name it: {} --file FILE", next::resume(app, key));
-            return Err(Error::not_found(message).on(key).hint(hint).into());
-        }
-        run::built(app, run::load(&remembered.file)?, &remembered, &self.build).await
+        let definition = match &self.file {
+            Some(file) if !file.exists() => {
+                let message = format!("there is no file {}", file.display());
+                return Err(Error::not_found(message).on(key).hint("check the path").into());
+            }
+            Some(file) => run::named(app, file)?,
+            None => run::recorded(app, &engine.journal().open(key).await?, remembered.as_ref())?,
+        };
+        let remembered = remembered.unwrap_or_default();
+        let chosen = Chosen::again(app, definition, &remembered, self.model.clone(), &self.run.secrets());
+        let chosen = chosen.map_err(|error| error.on(key))?;
+        let accept_drift = self.run.accept_drift.is_some();
+        let before = Before { engine, session: key, resumes_failed: true, accept_drift };
+        let built = run::built(app, &chosen, &self.build, Some(before)).await;
+        built.map_err(|failure| match failure {
+            Failure::Error(error) => next::explained(app, error).into(),
+            failure => failure,
+        })
     }
 
     async fn options(&self, app: &App, engine: &Engine, key: &SessionKey) -> Result<ResumeOptions, Failure> {
-        let mut options = self.run.add_to(ResumeOptions::new(app.author()))?;
+        let mut options = self.run.add_to(ResumeOptions::new(app.author()), &app.settings.excluded(), &app.ui)?;
         if let Some(text) = &self.checkpoint {
             options = match reference::at(engine, key, text).await? {
                 At::Checkpoint(id) => options.from_checkpoint(id),

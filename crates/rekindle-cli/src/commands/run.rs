@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::app::{Access, App};
 use crate::failure::{Failure, Outcome};
-use crate::run::{self, BuildArguments, Remembered, RunArguments};
+use crate::run::{self, BuildArguments, Chosen, Remembered, RunArguments};
 use crate::ui::{fit, style};
 use crate::words::next;
 
@@ -62,12 +62,14 @@ pub struct Arguments {
 impl Arguments {
     /// Runs it.
     pub async fn run(self, app: &App) -> Outcome {
-        let definition = run::load(&self.file)?;
+        let definition = run::named(app, &self.file)?;
         let input = self.input()?;
+        run::check_input(&input, &app.settings.excluded())?;
         let model = self.model.clone().or_else(|| app.settings.model().map(str::to_owned));
-        let options = self.run.add_to(ResumeOptions::new(app.author()))?;
+        let options = self.run.add_to(ResumeOptions::new(app.author()), &app.settings.excluded(), &app.ui)?;
         let remembered = Remembered::new(&definition, model, self.run.secrets())?;
-        let built = run::built(app, definition.clone(), &remembered, &self.build).await?;
+        let chosen = Chosen::new(app, definition.clone(), remembered.model.clone(), &remembered.secrets)?;
+        let built = run::built(app, &chosen, &self.build, None).await?;
         self.check(&built, &input)?;
         let engine = app.engine(Access::Create)?;
         let session = self.session(app, &engine, &definition, &input, &remembered).await?;
@@ -141,8 +143,9 @@ impl Arguments {
         header.agent = Some(definition.name().to_owned());
         header.title = title.filter(|title| !title.is_empty());
         header.tags.clone_from(&self.tag);
+        run::mask(&mut header);
         header.metadata.insert("definition".to_owned(), remembered.to_json()?);
-        let created = engine.create_with(header).await.map_err(|error| match error.kind() {
+        let created = operations::begin(engine, header).await.map_err(|error| match error.kind() {
             rekindle::ErrorKind::AlreadyExists => error.hint("go on in it with --continue, or choose another id"),
             _ => error,
         });

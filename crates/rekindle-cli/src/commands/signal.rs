@@ -35,7 +35,7 @@ impl Arguments {
             Some(text) => value::typed(value::text_or_input(text)?.trim_end_matches(['\r', '\n'])),
             None => Json::null(),
         };
-        let answered = operations::signal(&engine, &session, &self.name, value, &app.author()).await?;
+        let answered = operations::signal(&engine, &session, &self.name, value, app.identity()).await?;
         answer::tell(app, &engine, &session, &answered, "signalled", false).await?;
         Ok(Exit::Ok)
     }

@@ -113,9 +113,11 @@ impl Calls {
             self.given.clear();
             self.learn(&message);
         }
-        self.used.input_tokens += outcome.usage.input_tokens;
-        self.used.output_tokens += outcome.usage.output_tokens;
-        self.used.cost_micros += outcome.usage.cost_micros;
+        // Providers say how many: any number may stand there.
+        let (used, more) = (&mut self.used, outcome.usage);
+        used.input_tokens = used.input_tokens.saturating_add(more.input_tokens);
+        used.output_tokens = used.output_tokens.saturating_add(more.output_tokens);
+        used.cost_micros = used.cost_micros.saturating_add(more.cost_micros);
         self.ended += 1;
         let call = match outcome.settles() {
             true => {
@@ -171,4 +173,28 @@ fn place(intent: &EffectIntent) -> Option<String> {
         return Some(node.to_owned());
     }
     intent.step.clone().filter(|step| step.parse::<u64>().is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records, one in a line, as a session may hold them.
+    #[test]
+    fn fuzzed_calls() {
+        let outcome = r#"{"effect_outcome":{"effect":"c1","attempt":1,"status":"ok","duration_micros":5,"usage":{"input_tokens":18446744073709551615,"output_tokens":2,"cost_micros":3}}}"#;
+        let seeds = [[outcome, outcome].join("\n")];
+        rekindle_fuzz::fuzz!("cli-calls")
+            .seeds(seeds)
+            .words(["\"status\":\"tool_error\"", "\"value\":{\"role\":\"assistant\"}"])
+            .text(|text| {
+                let mut calls = Calls::default();
+                for line in text.lines() {
+                    if let Ok(rekindle::Record::EffectOutcome(outcome)) = serde_json::from_str(line) {
+                        let _ = calls.end(&outcome);
+                    }
+                }
+                calls.ended > 0
+            });
+    }
 }

@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
+use rekindle::codec::Redaction;
 use rekindle::record::Durability;
-use rekindle::{Budget, DamagedInbox, Error, OnWait, Result, ResumeOptions, RunOptions};
+use rekindle::{Budget, DamagedInbox, Error, Json, OnWait, Result, ResumeOptions, RunOptions, Secret};
+use rekindle_definitions::RunInput;
+use serde_json::Value;
+
+use crate::ui::Ui;
 
 /// How the run behaves.
 #[derive(Clone, Debug, Default, Args)]
@@ -55,8 +60,8 @@ pub struct RunArguments {
     /// Sets a key of the session's memory; JSON, or else text
     #[arg(long, value_name = "KEY=VALUE", help_heading = "What it is told")]
     pub set: Vec<String>,
-    /// Says where a secret is: NAME=@env:VARIABLE, @file:path, @keychain:service/account
-    #[arg(long, value_name = "NAME=@REFERENCE", help_heading = "What it is told")]
+    /// Says where a secret is: NAME=@env:VARIABLE, @file:path, @keychain:service/account; NAME alone asks for it
+    #[arg(long, value_name = "NAME[=@REFERENCE]", help_heading = "What it is told")]
     pub secret: Vec<String>,
     /// Raises a budget: iterations, tool_calls, tokens, cost (e.g. 1.50) or active_seconds
     #[arg(long, value_name = "BUDGET=LIMIT", help_heading = "What it is told")]
@@ -76,13 +81,29 @@ impl RunArguments {
         said.map(|(name, reference)| (name.to_owned(), reference.to_owned())).collect()
     }
 
-    /// Adds what was said.
-    pub fn add_to(&self, mut options: ResumeOptions) -> Result<ResumeOptions> {
+    /// Adds what was said. Values of keys that are never stored are refused: they would stand in the list of
+    /// processes and in the history of the shell.
+    pub fn add_to(&self, mut options: ResumeOptions, redaction: &Redaction, ui: &Ui) -> Result<ResumeOptions> {
         for assignment in &self.set {
-            let (key, value) = assigned(assignment, "--set KEY=VALUE")?;
-            options = options.set(key, value);
+            let (key, value) =
+                assigned(assignment, "--set KEY=VALUE").map_err(|error| match redaction.excludes(assignment) {
+                    true => by_value(assignment),
+                    false => error,
+                })?;
+            let json = Json::parse(value).unwrap_or_else(|_| Json::from(value));
+            let inside = redaction.excluded_values(&json);
+            if let Some(key) =
+                Some(key).filter(|key| redaction.excludes(key)).or(inside.first().map(|(key, _)| key.as_str()))
+            {
+                return Err(by_value(key));
+            }
+            options = options.set_json(key, json);
         }
         for assignment in &self.secret {
+            if ui.can_ask() && is_name(assignment) {
+                options = options.secret_value(assignment, asked_for(ui, assignment)?);
+                continue;
+            }
             let (name, reference) = assigned(assignment, "--secret NAME=@env:VARIABLE")
                 .map_err(|_| Error::invalid("a secret needs a name").hint("write --secret NAME=@env:VARIABLE"))?;
             // One that nobody can resolve would be found out by the call that needs it.
@@ -102,6 +123,37 @@ impl RunArguments {
         }
         Ok(options)
     }
+}
+
+/// Returns whether a text is surely a name, and not a secret that was given by mistake.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A secret that somebody types in, without being shown.
+fn asked_for(ui: &Ui, name: &str) -> Result<Secret> {
+    let given = ui.ask_hidden(&format!("{name}:")).filter(|given| !given.is_empty());
+    let secret = given.map(Secret::new).ok_or_else(|| {
+        Error::invalid(format!("nothing was typed in for the secret `{name}`"))
+            .hint(format!("type it in, or say where it is: --secret {name}=@env:VARIABLE"))
+    })?;
+    crate::secrets::masks().learn(name, &secret);
+    Ok(secret)
+}
+
+/// An error if what a run is given holds a value that is never stored: it would be lost on the way.
+pub fn check_input(input: &RunInput, redaction: &Redaction) -> Result<()> {
+    let text = input.text.as_deref().map(Json::from);
+    let values = Json::from(Value::Object(input.values.clone()));
+    let excluded = text.iter().chain([&values]).flat_map(|json| redaction.excluded_values(json)).next();
+    excluded.map_or(Ok(()), |(key, _)| Err(by_value(&key)))
+}
+
+/// The error for a secret on the command line. The value is not repeated.
+fn by_value(key: &str) -> Error {
+    Error::invalid(format!("`{key}` is never stored, so it cannot be given by value")).hint(format!(
+        "say where it is: --secret {key}=@env:VARIABLE (or @file:path); --secret {key} alone asks for it"
+    ))
 }
 
 /// The two sides of `name=value`.
@@ -159,5 +211,14 @@ mod tests {
         check("cost_micros", 750_000, "cost=1.50", (Budget::CostMicros, 1_500_000));
         check("cost_micros", 3, "cost=0.01", (Budget::CostMicros, 10_000));
         check("active_millis", 900, "active_seconds=2", (Budget::ActiveMillis, 2_000));
+    }
+
+    #[test]
+    fn fuzzed_budgets() {
+        let seeds = ["tokens=200000", "cost=1.5", "active_seconds=60", "iterations=3", "tool_calls=9"];
+        rekindle_fuzz::fuzz!("cli-budget").seeds(seeds).text(|text| {
+            let (name, limit) = text.split_once('=')?;
+            raised(name, limit).ok()
+        });
     }
 }

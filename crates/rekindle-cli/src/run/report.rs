@@ -58,7 +58,7 @@ fn ending(app: &App, report: &RunReport) {
     };
     let spent = &report.spent;
     let mut parts = vec![format!("{} {word}", style::sign_of_status(&word)), report.session.id.to_string()];
-    if spent.input_tokens + spent.output_tokens > 0 {
+    if spent.input_tokens > 0 || spent.output_tokens > 0 {
         parts.push(format!("{} → {} tokens", time::count(spent.input_tokens), time::count(spent.output_tokens)));
     }
     if spent.cost_micros > 0 {

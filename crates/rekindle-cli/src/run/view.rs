@@ -91,12 +91,17 @@ impl View {
         self.live.show(&lines);
     }
 
+    /// Takes away what is under way.
+    pub fn clear(&mut self) {
+        self.live.clear();
+    }
+
     fn footer(&self, spinner: &str) -> String {
         let used = &self.calls.used;
         let mut parts = vec![if self.stopping { "pausing" } else { "running" }.to_owned()];
         parts.push(time::span(self.began.elapsed()));
         parts.push(time::counted(self.calls.ended as u64, "call"));
-        if used.input_tokens + used.output_tokens > 0 {
+        if used.input_tokens > 0 || used.output_tokens > 0 {
             parts.push(format!("{} → {} tokens", time::count(used.input_tokens), time::count(used.output_tokens)));
         }
         if used.cost_micros > 0 {
@@ -208,7 +213,7 @@ fn line_of(ended: &Ended, width: usize) -> String {
 fn amounts(ended: &Ended) -> String {
     let mut parts = Vec::new();
     let used = ended.usage;
-    if used.input_tokens + used.output_tokens > 0 {
+    if used.input_tokens > 0 || used.output_tokens > 0 {
         parts.push(format!("{} → {} tokens", time::count(used.input_tokens), time::count(used.output_tokens)));
     }
     if used.cost_micros > 0 {

@@ -42,8 +42,12 @@ pub struct Form {
     pub author: Option<String>,
     /// The model for every agent, whatever its file says.
     pub model: Option<String>,
+    /// Longest interval between looks of a run for messages and commands while none come, e.g. `5s`.
+    #[serde(deserialize_with = "duration")]
+    #[schemars(with = "Option<String>")]
+    pub idle_poll: Option<Duration>,
     /// How long after a process dies until another may take its sessions over, e.g. `15s`.
-    #[serde(deserialize_with = "lease")]
+    #[serde(deserialize_with = "duration")]
     #[schemars(with = "Option<String>")]
     pub lease: Option<Duration>,
     /// When checkpoints are made and how long they are kept.
@@ -52,6 +56,12 @@ pub struct Form {
     pub run: RunOptionsSpec,
     /// Models by short names, for `model: NAME` in files.
     pub models: BTreeMap<String, ModelSpec>,
+    /// The files that run the sessions of agents, plans and graphs, by their names: for sessions whose own file
+    /// is not here or not trusted. A relative path is meant from where this file is.
+    pub agents: BTreeMap<String, PathBuf>,
+    /// The places of secrets, by the names that agents' files and sessions use, e.g. `api_key = "@env:API_KEY"`: in
+    /// place of what those say.
+    pub secrets: BTreeMap<String, SecretText>,
     /// What commands and MCP servers are given.
     pub tools: Tools,
     /// What is served over HTTP, and to whom.
@@ -99,6 +109,8 @@ pub struct Server {
     /// Where the token is that clients must know: `@env:VARIABLE`, `@file:path`,
     /// `@keychain:service/account` or `@command:…`.
     pub token: Option<SecretText>,
+    /// The places of further tokens, by the names that are on record for what is done with them.
+    pub tokens: BTreeMap<String, SecretText>,
     /// Further names the server is called by, behind a proxy.
     pub hosts: Vec<String>,
     /// The origins of pages that may ask, e.g. `https://app.example.com`.
@@ -158,7 +170,7 @@ pub struct Keys {
 }
 
 /// A time as people write it.
-fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     text.map(|text| crate::ui::duration::parse(&text)).transpose().map_err(D::Error::custom)
 }
@@ -178,7 +190,8 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
     }
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+/// The bytes that e.g. `256KiB` stands for.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size; write for example 256KiB, 1MB or a number of bytes");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
@@ -188,6 +201,8 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "kib" => 1 << 10,
         "mb" | "m" => 1_000_000,
         "mib" => 1 << 20,
+        "gb" | "g" => 1_000_000_000,
+        "gib" => 1 << 30,
         _ => return Err(wrong()),
     };
     number.checked_mul(unit).filter(|bytes| *bytes > 0).ok_or_else(wrong)
@@ -207,5 +222,35 @@ mod tests {
         for text in ["", "0", "KB", "-1", "1XB", "99999999999999999999", "18446744073709551615KiB", "1.5MB"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn fuzzed_sizes() {
+        rekindle_fuzz::fuzz!("cli-size").seeds(["256KB", "256KiB", "1 MB", "4096", "2MiB"]).text(parse_size);
+    }
+
+    #[test]
+    fn fuzzed_configurations() {
+        let seed = "store = \"sqlite:./a.db\"\nnamespace = \"n\"\nlease = \"30s\"\n[encryption]\nkey = \"@env:K\"\nid = \"a\"\n[encryption.old]\nb = \"@file:k\"\n";
+        let words = [
+            "[models.x]\n",
+            "[[",
+            "\"@env:A\"",
+            "\nlarge_values = ",
+            "\u{0}",
+            "= 99999999999999999999",
+            "= 1979-05-27T07:32:00Z",
+        ];
+        rekindle_fuzz::fuzz!("cli-configuration").seeds([seed]).words(words).memory(4 << 20, 1_000).text(|text| {
+            let document =
+                rekindle_definitions::Document::parse("rekindle.toml", text, rekindle_definitions::Format::Toml);
+            let read = document.and_then(|document| document.decode::<super::Form>("").map(drop));
+            if let Err(faults) = &read {
+                for fault in faults {
+                    assert!(!fault.message.is_empty() && !fault.render().is_empty());
+                }
+            }
+            read
+        });
     }
 }

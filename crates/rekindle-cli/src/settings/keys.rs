@@ -42,6 +42,11 @@ pub const KEYS: &[Key] = &[
     key("namespace", "default", "whose sessions are meant"),
     key("author", "", "who is on record for what is done by hand; the user's name"),
     key("model", "", "the model for every agent, whatever its file says"),
+    key(
+        "idle_poll",
+        "",
+        "how seldom a run looks for messages and commands while none come; 5s on object storage, 250ms elsewhere",
+    ),
     key("lease", "15s", "how long after a process dies until another may take its sessions over"),
     key("checkpoints.enabled", "true", "whether checkpoints are made by themselves"),
     key("checkpoints.auto_checkpoint", "true", "whether each step and each turn is marked"),

@@ -5,15 +5,19 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use rekindle_definitions::{Document, Fault, Faults};
+use rekindle::{Hash, SecretRef};
+use rekindle_definitions::{Document, Fault, Faults, Format};
 use serde_json::{Map, Value};
 
 use super::form::Form;
 use super::keys::{KEYS, Key};
 use crate::cli::Global;
+use crate::failure::Failure;
+use crate::trust::{self, Trust};
 
 /// Variables that are no keys of the configuration.
-const OTHERS: [&str; 3] = ["REKINDLE_CONFIG", "REKINDLE_IDEMPOTENCY_KEY", "REKINDLE_SESSION"];
+const OTHERS: [&str; 5] =
+    ["REKINDLE_CONFIG", "REKINDLE_FENCE", "REKINDLE_IDEMPOTENCY_KEY", "REKINDLE_SESSION", "REKINDLE_TRUST"];
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,35 +47,84 @@ pub struct Layers {
     pub merged: Value,
     /// The files that were read.
     pub files: Vec<PathBuf>,
+    /// Those of them whose powers were trusted.
+    pub trusted: Vec<PathBuf>,
     /// Variables that look like configuration and are none.
     pub strange: Vec<String>,
     origins: BTreeMap<String, Origin>,
 }
 
+/// A configuration file, and why it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// It was named.
+    Said(PathBuf),
+    /// It is the user's own.
+    User(PathBuf),
+    /// It was found here or above.
+    Found(PathBuf),
+}
+
 /// The files there are: the user's, then the project's; only `chosen` if one is named.
-pub fn files(chosen: Option<&Path>) -> Vec<PathBuf> {
+pub fn files(chosen: Option<&Path>) -> Vec<Named> {
     if let Some(path) = chosen {
-        return vec![path.to_owned()];
+        return vec![Named::Said(path.to_owned())];
     }
+    let here = std::env::current_dir().unwrap_or_default();
+    let project = here.ancestors().map(|folder| folder.join(FILE)).find(|path| path.is_file());
+    let project = project.map(|path| path.strip_prefix(&here).map(Path::to_owned).unwrap_or(path));
+    let user = users_file().filter(|path| path.is_file());
+    user.map(Named::User).into_iter().chain(project.map(Named::Found)).collect()
+}
+
+/// Every path at which a configuration is looked for.
+pub fn places() -> Vec<PathBuf> {
+    let here = std::env::current_dir().unwrap_or_default();
+    users_file().into_iter().chain(here.ancestors().map(|folder| folder.join(FILE))).collect()
+}
+
+/// The name of a configuration that is found.
+const FILE: &str = "rekindle.toml";
+
+fn users_file() -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
     let folder = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
-    let user = folder.map(|folder| folder.join("rekindle").join("rekindle.toml"));
-    let here = std::env::current_dir().unwrap_or_default();
-    let project = here.ancestors().map(|folder| folder.join("rekindle.toml")).find(|path| path.is_file());
-    let project = project.map(|path| path.strip_prefix(&here).map(Path::to_owned).unwrap_or(path));
-    user.filter(|path| path.is_file()).into_iter().chain(project).collect()
+    folder.map(|folder| folder.join("rekindle").join(FILE))
 }
 
 impl Layers {
     /// Nothing yet.
     pub fn new() -> Self {
         let merged = Value::Object(Map::new());
-        Self { merged, files: Vec::new(), strange: Vec::new(), origins: BTreeMap::new() }
+        Self { merged, files: Vec::new(), trusted: Vec::new(), strange: Vec::new(), origins: BTreeMap::new() }
     }
 
-    /// A file.
-    pub fn add_file(&mut self, path: &Path) -> Result<(), Faults> {
-        let document = Document::load(path)?;
+    /// A file, if it is believed.
+    pub fn add(&mut self, file: &Named, trust: &Trust) -> Result<(), Failure> {
+        let (path, is_found) = match file {
+            Named::Said(path) => return Ok(self.add_file(path, &Document::load(path)?)?),
+            Named::User(path) => (path, false),
+            Named::Found(path) => (path, true),
+        };
+        let found = trust::read(path).map_err(|error| crate::files::unreadable(path, error))?;
+        let accepted = trust.accepts(path, Hash::of(&found.bytes));
+        if let Some(exposed) = found.exposed.filter(|_| !accepted) {
+            return Err(trust::exposed(path, &exposed).into());
+        }
+        // What was looked at is what is used: the file is not read again.
+        let document = Document::parse_bytes(&path.display().to_string(), &found.bytes, Format::Toml)?;
+        if is_found {
+            let powers = trust::of_configuration(&document.decode::<Form>("")?, document.value(), path);
+            match (powers.is_empty(), accepted) {
+                (true, _) => {}
+                (false, true) => self.trusted.push(path.clone()),
+                (false, false) => return Err(trust::untrusted(path, &powers).into()),
+            }
+        }
+        Ok(self.add_file(path, &document)?)
+    }
+
+    fn add_file(&mut self, path: &Path, document: &Document) -> Result<(), Faults> {
         // For its faults, with their places.
         document.decode::<Form>("")?;
         if let Value::Object(fields) = document.value() {
@@ -124,6 +177,11 @@ impl Layers {
         Some((value, self.origins.get(name)?))
     }
 
+    /// Returns the origin of the value of a key, whose name may have dots in it.
+    pub fn origin(&self, name: &str) -> Option<&Origin> {
+        self.origins.get(name)
+    }
+
     /// What is set beside the keys that have one value.
     pub fn tables(&self) -> impl Iterator<Item = (String, Value, &Origin)> {
         let others = self.origins.iter().filter(|(name, _)| !KEYS.iter().any(|key| key.name == name.as_str()));
@@ -143,9 +201,14 @@ impl Layers {
         };
         let nested =
             key.name.rsplit('.').fold(scalar, |inner, part| Value::Object(Map::from_iter([(part.to_owned(), inner)])));
+        if key.name.ends_with(".key") && text.parse::<SecretRef>().is_err() {
+            let fault = Fault::new(format!("{origin}: {} is given by reference, never by value", key.name));
+            return Err(fault.with_hint(format!("write {}", crate::secrets::SCHEMES)).into());
+        }
         if !ring && let Err(error) = serde_json::from_value::<Form>(nested.clone()) {
             // A secret by value is not repeated.
-            let text = if key.name == "store_password" { String::new() } else { format!("`{text}` ") };
+            let is_secret = error.to_string().contains("never by value");
+            let text = if is_secret { String::new() } else { format!("`{text}` ") };
             return Err(Fault::new(format!("{origin}: {text}is no value for {}: {error}", key.name)).into());
         }
         if let Value::Object(fields) = nested {
@@ -159,7 +222,8 @@ impl Layers {
     }
 }
 
-/// Lays `fields` over `under`, table by table.
+/// Lays `fields` over `under`, table by table. A model is one thing: a host of one layer never gets the key of
+/// another. What is never stored only grows: no layer has more stored than the one below.
 fn merge(
     under: &mut Value,
     fields: Map<String, Value>,
@@ -170,7 +234,16 @@ fn merge(
     let Value::Object(under) = under else { return };
     for (name, value) in fields {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        if path.starts_with("models.") && path.matches('.').count() == 1 {
+            under.remove(&name);
+            let below = format!("{path}.");
+            origins.retain(|known, _| *known != path && !known.starts_with(&below));
+        }
         match (value, under.get_mut(&name)) {
+            (value, Some(below)) if path.starts_with("redaction.") && !value.is_object() => {
+                *below = added(below.take(), value);
+                origins.insert(path, origin.clone());
+            }
             (Value::Object(fields), Some(table @ Value::Object(_))) => merge(table, fields, &path, origin, origins),
             (Value::Object(fields), _) => {
                 let mut table = Value::Object(Map::new());
@@ -182,6 +255,18 @@ fn merge(
                 origins.insert(path, origin.clone());
             }
         }
+    }
+}
+
+/// Both lists, or a pattern that matches what either does.
+fn added(below: Value, value: Value) -> Value {
+    match (below, value) {
+        (Value::Array(mut all), Value::Array(more)) => {
+            all.extend(more);
+            Value::Array(all)
+        }
+        (Value::String(one), Value::String(other)) if one != other => Value::from(format!("(?:{one})|(?:{other})")),
+        (_, value) => value,
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::codec::{Codec, KeyRing};
+use rekindle::codec::{Codec, KeyRing, Redaction};
 use rekindle::graph::CheckpointConfig;
 use rekindle::retention::{Policy, Rule};
 use rekindle::{Error, Frequency, Result, RunOptions, Secret, SecretRef, SecretSource as _};
@@ -20,13 +20,20 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::cli::Global;
+use crate::failure::Failure;
 use crate::key_service::CommandKeys;
 use crate::secrets::SystemSecrets;
-use form::{Checkpoints, Encryption, Form, Keys};
+use crate::trust::{self, Trust};
+pub use form::Form;
+use form::{Checkpoints, Encryption, Keys};
 
+pub use form::parse_size;
 pub use keys::{KEYS, Key};
 pub use layers::Origin;
 pub use remote::is_remote;
+
+/// The age that what is known of a session may have, on stores where each look is a request.
+const STALENESS: Duration = Duration::from_millis(500);
 
 /// The store, unless something says otherwise.
 const DEFAULT_STORE: &str = "sqlite:./rekindle.db";
@@ -34,11 +41,25 @@ const DEFAULT_STORE: &str = "sqlite:./rekindle.db";
 /// The level at which frames are compressed.
 const COMPRESSION: i32 = 1;
 
+/// The shortest lease within which requests to a bucket are repeated for as long as they are by default.
+const REPEATS_FIT: Duration = Duration::from_secs(15);
+
 /// The effective configuration.
 #[derive(Debug)]
 pub struct Settings {
     form: Form,
     layers: layers::Layers,
+    trust: Trust,
+    refused: Vec<Error>,
+}
+
+/// The treatment of a file that was found and is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Nothing is done without it: who counts on it, for encryption perhaps, must know.
+    Fail,
+    /// It is left out.
+    LeaveOut,
 }
 
 /// A key of the configuration as it is now.
@@ -61,10 +82,15 @@ pub fn schema() -> Value {
 
 impl Settings {
     /// Reads files, environment and flags.
-    pub fn load(global: &Global) -> Result<Self, Faults> {
+    pub fn load(global: &Global, on_refused: Refused) -> Result<Self, Failure> {
         let mut layers = layers::Layers::new();
-        for path in layers::files(global.config.as_deref()) {
-            layers.add_file(&path)?;
+        let trust = Trust::new(global.trust);
+        let mut refused = Vec::new();
+        for file in layers::files(global.config.as_deref()) {
+            match layers.add(&file, &trust) {
+                Err(Failure::Error(error)) if on_refused == Refused::LeaveOut => refused.push(error),
+                added => added?,
+            }
         }
         layers.add_environment(std::env::vars_os())?;
         layers.add_flags(global)?;
@@ -72,7 +98,7 @@ impl Settings {
             // Each layer was checked on its own: what is left is a combination.
             Faults::one(rekindle_definitions::Fault::new(format!("the configuration is not right: {error}")))
         })?;
-        Ok(Self { form, layers })
+        Ok(Self { form, layers, trust, refused })
     }
 
     /// Every key, its value and where that comes from.
@@ -100,6 +126,70 @@ impl Settings {
         &self.layers.files
     }
 
+    /// Returns what is trusted.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// Returns whether a file that was found has powers that were trusted.
+    pub fn is_trusted(&self, file: &Path) -> bool {
+        self.layers.trusted.iter().any(|trusted| trusted == file)
+    }
+
+    /// The files that were found and left out, and why.
+    pub fn refused(&self) -> &[Error] {
+        &self.refused
+    }
+
+    /// The configuration that would be found here.
+    pub fn nearest() -> Option<PathBuf> {
+        layers::files(None).into_iter().find_map(|file| match file {
+            layers::Named::Found(path) => Some(path),
+            _ => None,
+        })
+    }
+
+    /// The paths that no tool may write: configuration, stores, and what is trusted.
+    pub fn protected(&self) -> Vec<PathBuf> {
+        let mut paths = layers::places();
+        paths.extend(self.layers.files.iter().cloned());
+        let places = [self.place_of("large_values"), self.place_of("anchor"), self.archive_url()];
+        for url in places.into_iter().flatten().chain([self.store_url()]) {
+            paths.extend(trust::paths_of_store(&url));
+        }
+        paths.extend(self.trust.ledger().folder().map(Path::to_owned));
+        paths
+    }
+
+    /// Returns the places of the secrets that are given to agents by name.
+    pub fn secrets(&self) -> Result<std::collections::BTreeMap<String, SecretRef>> {
+        let all = self.form.secrets.iter().map(|(name, reference)| {
+            let reference = match self.layers.origin(&format!("secrets.{name}")) {
+                Some(Origin::File(file)) => secret_beside(&reference.0, file)?,
+                _ => reference.0.clone(),
+            };
+            crate::secrets::check(&reference)?;
+            Ok((name.clone(), reference))
+        });
+        all.collect()
+    }
+
+    /// The file that runs the sessions of an agent, a plan or a graph.
+    pub fn agent(&self, name: &str) -> Option<PathBuf> {
+        let path = self.form.agents.get(name)?;
+        let folder = match self.layers.origin(&format!("agents.{name}")) {
+            Some(Origin::File(file)) => file.parent().unwrap_or(Path::new("")),
+            _ => Path::new(""),
+        };
+        Some(folder.join(path))
+    }
+
+    /// Every definition that the configuration names.
+    pub fn named_definitions(&self) -> Vec<PathBuf> {
+        let agents = self.form.agents.keys().filter_map(|name| self.agent(name));
+        agents.chain(self.mcp_agents()).collect()
+    }
+
     /// Variables of the environment that look like configuration and are none.
     pub fn strange_variables(&self) -> &[String] {
         &self.layers.strange
@@ -119,10 +209,20 @@ impl Settings {
         self.place("archive", self.form.archive.as_deref()?)
     }
 
+    /// Returns the place of large values.
+    pub fn large_values_url(&self) -> Option<String> {
+        self.place("large_values", self.form.large_values.as_deref()?)
+    }
+
     /// How a bucket is opened: with what its service is told beside the URL.
     pub fn bucket_options(&self, url: &str, create: bool) -> StoreOptions {
         let settings = remote::service_settings(url, |name| std::env::var(name).ok());
-        let options = StoreOptions::new().with_create(create);
+        let mut options = StoreOptions::new().with_create(create).with_staleness(STALENESS);
+        // A request is not repeated for longer than the owner of a lease surely is its owner.
+        let unsaid = remote::is_bucket(url) && !url.contains("retry_for=");
+        if let Some(lease) = self.form.lease.filter(|lease| unsaid && *lease < REPEATS_FIT) {
+            options = options.with_setting("retry_for", format!("{}ms", (lease * 2 / 5).as_millis()));
+        }
         settings.into_iter().fold(options, |options, (name, value)| options.with_setting(name, value))
     }
 
@@ -161,6 +261,24 @@ impl Settings {
         Ok(options)
     }
 
+    /// Returns the options to look into a store without a secret and without any other server; nothing if it needs one.
+    pub fn options_without_secrets(&self, url: &str) -> Option<StoreOptions> {
+        let password = self.form.store_password.is_some() || shown_url(url) != url;
+        if is_remote(url) && (password || !remote::takes_password(url)) {
+            return None;
+        }
+        let options = StoreOptions::new().with_create(false).with_read_only(true).with_staleness(STALENESS);
+        Some(match self.form.marks {
+            Some(marks) => options.with_setting("marks", marks.to_string()),
+            None => options,
+        })
+    }
+
+    fn place_of(&self, key: &str) -> Option<String> {
+        let url = self.layers.get(key).and_then(|(value, _)| value.as_str())?;
+        self.place(key, url)
+    }
+
     /// A URL, relative to the file it stands in.
     fn place(&self, key: &str, url: &str) -> Option<String> {
         Some(match self.layers.get(key)? {
@@ -190,6 +308,11 @@ impl Settings {
         &self.form.models
     }
 
+    /// Returns the longest interval between looks of a run for what was sent to it.
+    pub fn idle_poll(&self) -> Option<Duration> {
+        self.form.idle_poll
+    }
+
     /// How long a lease lasts.
     pub fn lease(&self) -> Option<Duration> {
         self.form.lease
@@ -212,13 +335,29 @@ impl Settings {
         usual.into_iter().chain(own).filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect()
     }
 
-    /// The token that clients over HTTP must know: that of `said`, or else that of the configuration.
-    pub fn server_token(&self, said: Option<SecretRef>) -> Result<Option<Secret>> {
-        let configured = match (&self.form.server.token, self.layers.get("server.token")) {
-            (Some(reference), Some((_, Origin::File(file)))) => Some(secret_beside(&reference.0, file)?),
-            (reference, _) => reference.as_ref().map(|reference| reference.0.clone()),
-        };
-        said.or(configured).map(|reference| SystemSecrets.resolve(&reference)).transpose()
+    /// The tokens that clients over HTTP may show, by name: that of `said` alone, or else those of the
+    /// configuration.
+    pub fn server_tokens(&self, said: Option<SecretRef>) -> Result<Vec<(String, Secret)>> {
+        let server = &self.form.server;
+        let named =
+            server.tokens.iter().map(|(name, reference)| (name.clone(), format!("server.tokens.{name}"), reference));
+        let single = server.token.iter().map(|reference| ("token".to_owned(), "server.token".to_owned(), reference));
+        let mut references = Vec::new();
+        for (name, key, reference) in single.chain(named) {
+            if references.iter().any(|(known, _)| *known == name) {
+                return Err(Error::invalid("`server.tokens.token` and `server.token` have one name")
+                    .hint("give the token in `server.tokens` another name"));
+            }
+            let reference = match self.layers.get(&key) {
+                Some((_, Origin::File(file))) => secret_beside(&reference.0, file)?,
+                _ => reference.0.clone(),
+            };
+            references.push((name, reference));
+        }
+        if let Some(said) = said {
+            references = vec![("token".to_owned(), said)];
+        }
+        references.into_iter().map(|(name, reference)| Ok((name, SystemSecrets.resolve(&reference)?))).collect()
     }
 
     /// The names a server is called by, and the origins whose pages may ask.
@@ -241,6 +380,11 @@ impl Settings {
         move |options| adjust(&checkpoints, options)
     }
 
+    /// The keys whose values are never stored.
+    pub fn excluded(&self) -> Redaction {
+        Redaction::default().with_keys(self.form.redaction.exclude.iter().map(String::as_str))
+    }
+
     /// The codec with compression, redaction and keys.
     pub fn codec(&self, mut codec: Codec, compress_from: usize) -> Result<Codec> {
         codec = match self.form.checkpoints.compress_state {
@@ -249,7 +393,7 @@ impl Settings {
         };
         let redaction = &self.form.redaction;
         if !redaction.exclude.is_empty() || !redaction.patterns.is_empty() {
-            let mut rules = codec.redaction().clone().with_keys(redaction.exclude.iter().map(String::as_str));
+            let mut rules = self.excluded();
             for (name, pattern) in &redaction.patterns {
                 rules = rules.with_pattern(name, pattern)?;
             }
@@ -359,4 +503,19 @@ fn digits(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(&text[number * 2..number * 2 + 2], 16).ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_keys() {
+        rekindle_fuzz::fuzz!("cli-key").seeds(["00".repeat(32), "fF".repeat(32)]).text(|text| {
+            let bytes = digits(text)?;
+            let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(written, text.to_ascii_lowercase());
+            Some(())
+        });
+    }
 }

@@ -41,9 +41,14 @@ pub fn takes_password(url: &str) -> bool {
     matches!(scheme_of(url), "postgres" | "postgresql" | "redis" | "rediss")
 }
 
+/// Returns true if a store is a bucket of a service.
+pub fn is_bucket(url: &str) -> bool {
+    matches!(scheme_of(url), "s3" | "gs" | "az")
+}
+
 /// Whether a store is on another machine, as far as its URL says.
 pub fn is_remote(url: &str) -> bool {
-    takes_password(url) || matches!(scheme_of(url), "s3" | "gs" | "az")
+    takes_password(url) || is_bucket(url)
 }
 
 fn scheme_of(url: &str) -> &str {

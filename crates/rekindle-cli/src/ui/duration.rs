@@ -31,4 +31,9 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn fuzzed_durations() {
+        rekindle_fuzz::fuzz!("cli-duration").seeds(["30s", "10m", "2h", "7d", "500ms", "1w"]).text(parse);
+    }
 }

@@ -18,6 +18,7 @@ use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
 use crate::cli::{Colour, Global};
+use crate::secrets::masks;
 
 pub use text::{fit, printable, width};
 
@@ -108,7 +109,7 @@ impl Ui {
     /// A line of what was asked for.
     pub fn line(&self, text: impl AsRef<str>) -> io::Result<()> {
         let mut out = AutoStream::new(io::stdout().lock(), self.0.out);
-        writeln!(out, "{}", text.as_ref())
+        writeln!(out, "{}", masks().text(text.as_ref()))
     }
 
     /// What was asked for, as JSON.
@@ -129,7 +130,7 @@ impl Ui {
     /// Something said about it. Whoever closed standard error wants to hear nothing.
     pub fn note(&self, text: impl AsRef<str>) {
         let mut err = AutoStream::new(io::stderr().lock(), self.0.err);
-        let _ = writeln!(err, "{}", text.as_ref());
+        let _ = writeln!(err, "{}", masks().text(text.as_ref()));
     }
 
     /// The same, unless told to be quiet.
@@ -157,13 +158,13 @@ impl Ui {
     /// Text without a line's end on standard error.
     pub fn draw(&self, bytes: &str) {
         let mut err = AutoStream::new(io::stderr().lock(), self.0.err);
-        let _ = err.write_all(bytes.as_bytes());
+        let _ = err.write_all(masks().text(bytes).as_bytes());
         let _ = err.flush();
     }
 
     /// An error for programs.
     pub fn error_json(&self, value: &serde_json::Value) {
-        let _ = writeln!(io::stderr().lock(), "{value}");
+        let _ = writeln!(io::stderr().lock(), "{}", masks().text(&value.to_string()));
     }
 
     /// Asks for a line; nothing if nobody can be asked or the input has ended.
@@ -179,6 +180,20 @@ impl Ui {
         }
     }
 
+    /// Asks for a line that is not shown while it is typed; nothing if nobody can be asked.
+    pub fn ask_hidden(&self, question: &str) -> Option<String> {
+        if !self.can_ask() {
+            return None;
+        }
+        let _hidden = Hidden::begin()?;
+        self.draw(&format!("{question} "));
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        // The end of the line was not shown either.
+        self.draw("\n");
+        read.ok().filter(|read| *read > 0).map(|_| answer.trim_end_matches(['\r', '\n']).to_owned())
+    }
+
     /// Asks a yes-or-no question; no if nobody can be asked.
     pub fn confirm(&self, question: &str) -> bool {
         if !self.can_ask() {
@@ -187,5 +202,25 @@ impl Ui {
         self.draw(&format!("{question} [y/N] "));
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+    }
+}
+
+/// Keeps what is typed on standard input from being shown, as long as it is held.
+struct Hidden(rustix::termios::Termios);
+
+impl Hidden {
+    fn begin() -> Option<Self> {
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Flush, &self.0);
     }
 }

@@ -91,4 +91,22 @@ mod tests {
     fn styles_take_no_columns() {
         assert_eq!(width("\u{1b}[31mred\u{1b}[0m"), 3);
     }
+
+    /// Nothing that a terminal obeys comes through, and what is cut fits.
+    #[test]
+    fn fuzzed_text() {
+        let seeds = ["plain", "a\u{1b}[31mred\u{1b}[0m", "日本語 \u{202e}x", "\u{9b}2J\u{7f}", "e\u{301}🦀\u{200d}"];
+        rekindle_fuzz::fuzz!("terminal").seeds(seeds).words(["\u{1b}]0;", "\u{7}", "\u{1b}[", "\u{2066}", "\r"]).text(
+            |text| {
+                for shown in [printable(text), one_line(text), fit(text, 20), shorten(&printable(text), 10)] {
+                    assert!(!shown.chars().any(is_obeyed), "{shown:?}");
+                }
+                assert!(!one_line(text).contains('\n'));
+                for columns in [0, 1, 2, 7, 80] {
+                    assert!(fit(text, columns).width() <= columns.max(1), "{columns}");
+                }
+                let _ = (width(text), without_colours(text));
+            },
+        );
+    }
 }

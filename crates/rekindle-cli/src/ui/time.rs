@@ -147,4 +147,15 @@ mod tests {
         assert_eq!(ago(4_000_000), "2026-09-30");
         assert_eq!(short(now), "2026-11-15 11:00:00");
     }
+
+    #[test]
+    fn fuzzed_times() {
+        let seeds = ["2026-11-15", "2026-11-15T18:00", "2026-11-15 18:00:30Z", "9999-12-31T23:59:59Z"];
+        rekindle_fuzz::fuzz!("cli-time").seeds(seeds).text(|text| {
+            let at = parse(text)?;
+            assert_eq!(parse(&short(at)), Ok(at));
+            let _ = (ago(at, Timestamp(7)), ago(Timestamp(7), at), span(at.since(Timestamp(7))));
+            Ok::<(), String>(())
+        });
+    }
 }

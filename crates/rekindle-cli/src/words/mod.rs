@@ -10,6 +10,7 @@ pub mod value;
 
 use std::time::Duration;
 
+use rekindle::record::WaitDecision;
 use rekindle::{Spent, Timestamp};
 use serde::Serialize;
 
@@ -21,6 +22,12 @@ pub fn name_of<T: Serialize>(kind: &T) -> String {
         Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
     }
+}
+
+/// Names who decided; `maria (claimed)` if nothing proves the name.
+pub fn author_of(decision: &WaitDecision) -> String {
+    let claimed = if decision.claimed { " (claimed)" } else { "" };
+    format!("{}{claimed}", decision.author)
 }
 
 /// `1 item`, `2 items`.
@@ -38,7 +45,7 @@ pub fn when(at: Timestamp, now: Timestamp) -> String {
 /// What was used, as far as anything was.
 pub fn spent(spent: &Spent) -> String {
     let mut parts = Vec::new();
-    if spent.input_tokens + spent.output_tokens > 0 {
+    if spent.input_tokens > 0 || spent.output_tokens > 0 {
         parts.push(format!("{} tokens in, {} out", time::count(spent.input_tokens), time::count(spent.output_tokens)));
     }
     if spent.cost_micros > 0 {

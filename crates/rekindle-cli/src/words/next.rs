@@ -28,6 +28,9 @@ where
             line.push_str(&format!(" {flag} {}", quoted(value)));
         }
     }
+    if app.global.trust && std::env::var_os("REKINDLE_TRUST").is_none() {
+        line.push_str(" --trust");
+    }
     for word in words {
         line.push(' ');
         line.push_str(&quoted(word.as_ref()));

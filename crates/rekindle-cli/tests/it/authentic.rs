@@ -3,33 +3,19 @@
 
 use rusqlite::Connection;
 
-use crate::processes::lines;
+use crate::cashier::{cashier, ledger};
 use crate::support::{Place, Said};
 
 const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const OTHER: &str = "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100";
 
 /// Charges, asks, and charges again.
-const CASHIER: &str = r#"
-name: cashier
-model:
-  provider: scripted
-  script:
-    name: scripted
-    turns:
-      - calls: [{name: charge}]
-      - calls: [{name: ask}]
-      - calls: [{name: charge}]
-      - text: done
-tools:
-  - {name: ask, description: Asks., question: {prompt: May I?, schema: {type: boolean}}}
-  - {name: charge, description: Charges., shell: echo charged >> ledger.txt, in_doubt: never}
-"#;
+const CALLS: [&str; 3] = ["charge", "ask", "charge"];
 
 /// A place whose store is protected by `[signing]` or `[encryption]`.
 fn protected(how: &str) -> Place {
     let place = Place::new();
-    place.write("cashier.yaml", CASHIER);
+    place.write("cashier.yaml", &cashier(&CALLS));
     place.write("key", KEY);
     place.write("other", OTHER);
     configure(&place, &format!("[{how}]\nkey = \"@file:key\"\nid = \"k1\"\n"));
@@ -38,7 +24,7 @@ fn protected(how: &str) -> Place {
 
 /// Marks would notice some of it too; here they must not be needed.
 fn configure(place: &Place, keys: &str) {
-    place.write("rekindle.toml", &format!("store = \"sqlite:./data.db\"\nmarks = false\n{keys}"));
+    place.configure(&format!("store = \"sqlite:./data.db\"\nmarks = false\n{keys}"));
 }
 
 fn charged(place: &Place, session: &str) {
@@ -73,7 +59,7 @@ fn a_branch_that_somebody_made_up_is_found_and_not_run() {
         assert_eq!(database.execute(sql, []).unwrap(), 1);
         assert_eq!(place.json(&["sessions", "show", "s"])["current"], "main", "{how}");
         assert_eq!(place.run(&["resume", "s"]).code, 4, "{how}: it waits on main");
-        assert_eq!(lines(&place.path("ledger.txt")).len(), 1, "{how}");
+        assert_eq!(ledger(&place), 1, "{how}");
     }
 }
 
@@ -135,7 +121,7 @@ fn a_process_without_the_key_writes_nothing() {
 #[test]
 fn what_nobody_signed_is_taken_only_if_that_is_said_and_on_record() {
     let plain = Place::new();
-    plain.write("cashier.yaml", CASHIER);
+    plain.write("cashier.yaml", &cashier(&CALLS));
     configure(&plain, "");
     charged(&plain, "s");
     plain.ok(&["export", "s", "--output", "plain.jsonl"]);
@@ -214,9 +200,42 @@ fn a_rotation_wraps_keys_anew_and_rewrites_no_record() {
 }
 
 #[test]
+fn keys_of_archives_follow_a_rotation_and_are_no_orphans() {
+    let place = protected("encryption");
+    let keys = |place: &Place| -> i64 {
+        database(place).query_row("SELECT count(*) FROM small_values", [], |row| row.get(0)).unwrap()
+    };
+    for session in ["archived", "live"] {
+        charged(&place, session);
+        place.ok(&["cancel", session]);
+    }
+    place.ok(&["archive", "archived", "--to", "objects:./archive"]);
+    says(&place.run(&["keys", "prune", "--apply"]), 0, "no data key is without a session or an archive");
+    configure(&place, "[encryption]\nkey = \"@file:other\"\nid = \"k2\"\nold = { k1 = \"@file:key\" }\n");
+    says(&place.run(&["keys", "rewrap"]), 0, "2 data keys wrapped");
+    configure(&place, "archive = \"objects:./archive\"\n[encryption]\nkey = \"@file:other\"\nid = \"k2\"\n");
+    place.ok(&["archive", "restore", "archived"]);
+    place.ok(&["verify", "--all"]);
+    // A session that somebody deleted by hand leaves its key.
+    let sql = "DELETE FROM sessions WHERE session = 'live'";
+    assert_eq!(database(&place).execute(sql, []).unwrap(), 1);
+    says(&place.run(&["keys", "prune"]), 0, "would destroy 1 data key");
+    assert_eq!((keys(&place), place.json(&["keys", "prune"])["orphaned"].as_i64()), (2, Some(1)));
+    says(&place.run(&["keys", "prune", "--apply"]), 0, "destroyed 1 data key");
+    assert_eq!(keys(&place), 1);
+    // The archive is deleted, and its place named: nobody needs the key any more.
+    place.ok(&["archive", "archived"]);
+    std::fs::remove_dir_all(place.path("archive/archives")).unwrap();
+    says(&place.run(&["keys", "prune", "--apply"]), 0, "destroyed 1 data key");
+    assert_eq!(keys(&place), 0);
+    configure(&place, "");
+    says(&place.run(&["keys", "prune"]), 2, "no encryption key is configured");
+}
+
+#[test]
 fn a_program_can_keep_the_main_key() {
     let place = Place::new();
-    place.write("cashier.yaml", CASHIER);
+    place.write("cashier.yaml", &cashier(&CALLS));
     // Not a cipher: what is tested is what is said to the program, and what becomes of its answers.
     let script = r#"
 import sys, json, base64, hashlib

@@ -241,6 +241,29 @@ fn configuration_that_is_wrong() {
     transcript.agree("bad_configuration");
 }
 
+/// Fifty levels of a schema, each of which looks twice at the next: checking anything by it would never end.
+#[test]
+fn a_schema_that_nobody_can_check_by_is_refused_by_the_call() {
+    let levels: String = (0..50)
+        .map(|n| format!(r##""d{n}":{{"allOf":[{{"$ref":"#/$defs/d{0}"}},{{"$ref":"#/$defs/d{0}"}}]}},"##, n + 1))
+        .collect();
+    let schema = format!(r##"{{"type":"object","allOf":[{{"$ref":"#/$defs/d0"}}],"$defs":{{{levels}"d50":{{}}}}}}"##);
+    let place = Place::new();
+    place.write(
+        "agent.yaml",
+        &format!(
+            "name: a\nmodel: {{provider: scripted, name: s, script: {{turns: [{{calls: [{{name: look}}]}}, {{calls: [{{name: ask}}]}}]}}}}\n\
+             tools:\n  - {{name: look, description: Looks., command: [touch, looked], parameters: {schema}}}\n  \
+             - {{name: ask, description: Asks., question: {{prompt: How?, schema: {schema}}}}}\n"
+        ),
+    );
+    let run = place.run(&["run", "agent.yaml", "go", "--session", "s"]);
+    assert_eq!(run.code, 4, "{}", run.err);
+    assert!(!place.path("looked").exists(), "the call was not checked");
+    let answered = place.run(&["answer", "s", "{}"]);
+    assert!(answered.code != 0 && answered.err.contains("steps"), "{}", answered.err);
+}
+
 #[test]
 fn an_encrypted_store_without_its_key() {
     let place = Place::new();

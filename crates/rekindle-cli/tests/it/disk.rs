@@ -90,7 +90,7 @@ fn a_damaged_index_of_a_session_is_reported_and_nothing_is_left_out() {
     assert_eq!(place.run(&["doctor", "--store", FILES]).code, 1);
 
     // Nothing is left to rebuild it from.
-    fs::write(index.with_file_name("session-copy.json"), "garbage").unwrap();
+    fs::write(index.with_file_name("session.copy"), "garbage").unwrap();
     let listed = place.run(&["sessions", "list", "--store", FILES]);
     assert!(listed.code == 0 && listed.out.contains("one") && listed.out.contains("two"), "{listed:?}");
     check_bulk(&place, FILES, [("verify", 7), ("export", 7), ("copy", 7)]);

@@ -1,6 +1,7 @@
 //! The binary as people use it: real processes, real stores, output compared with what was agreed.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod access;
 #[path = "../../../rekindle-models/tests/support/aimock.rs"]
 mod aimock;
 mod archive;
@@ -8,33 +9,43 @@ mod asked;
 mod authentic;
 mod bad_input;
 mod basics;
+mod cashier;
 mod changes;
 mod copy;
 mod damage;
 mod disk;
+mod distant;
+mod first_requests;
 mod look;
 mod mcp;
 mod mixed_versions;
 mod moving;
+mod object_costs;
 mod orphans;
 mod outages;
 mod past;
+mod private;
 mod processes;
 mod provider;
 mod pty;
 mod races;
 mod remote;
+mod removals;
 mod resume_cases;
 mod review;
 mod rollback;
 mod scenes;
+mod secrets;
 mod servers;
 mod serving;
 mod setup;
 mod skewed;
 mod support;
+mod tampering;
 mod tasks;
 mod tell;
 mod terminal;
 mod tidying;
+mod tortured;
+mod trust;
 mod workers;

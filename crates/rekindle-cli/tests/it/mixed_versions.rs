@@ -81,7 +81,7 @@ fn what_the_previous_binary_left_is_continued() {
     ] {
         let place = Place::new();
         place.write("key", &key);
-        place.write("rekindle.toml", &format!("store = \"{store}\"\n{keys}"));
+        place.configure(&format!("store = \"{store}\"\n{keys}"));
         leave_behind(Path::new(&binary), &place);
         go_on(&place);
     }

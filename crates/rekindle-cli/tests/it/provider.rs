@@ -113,6 +113,13 @@ fn fixtures() -> Value {
         add("cut", any.clone(), answers.clone());
         add("garbled", first.clone(), garbled);
         add("garbled", any.clone(), answers.clone());
+        let repeats = json!({"response": {"content": format!("your key is {KEY}, is it not?")}});
+        add(
+            "repeated",
+            asked.clone(),
+            json!({"response": {"toolCalls": [{"name": "book", "arguments": {"city": KEY}}]}}),
+        );
+        add("repeated", acted.clone(), repeats);
         add("refused", any.clone(), fails(401, json!({})));
         add("killed at work", asked.clone(), holds);
         add("killed at work", acted.clone(), answers.clone());
@@ -322,6 +329,25 @@ fn a_key_that_is_refused_is_named_and_not_shown() {
         for arguments in [&["resume", "talk", "--json"][..], &["resume", "talk", "--events"]] {
             assert_eq!(case.run(arguments).code, 8);
         }
+        for arguments in
+            [&["sessions", "show", "talk", "--json"][..], &["log", "talk", "--records"], &["export", "talk"]]
+        {
+            assert_eq!(case.run(arguments).code, 0);
+        }
+    });
+}
+
+/// Streamed in pieces, as the argument of a call, and in every way of looking at it afterwards.
+#[test]
+fn a_key_that_the_model_repeats_is_masked() {
+    Case::with_each("repeated", |case| {
+        case.place.write("begun.txt", "another\n");
+        let said = case.run(&["run", "clerk.yaml", &case.question, "--session", "talk", "--events"]);
+        assert_eq!(said.code, 0, "{}", said.err);
+        let events = said.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let pieces = events.filter(|event| event["event"] == "text");
+        let heard: String = pieces.filter_map(|event| event["value"].as_str().map(str::to_owned)).collect();
+        assert!(heard.contains("your key is [secret"), "{heard}\n{}", said.out);
         for arguments in
             [&["sessions", "show", "talk", "--json"][..], &["log", "talk", "--records"], &["export", "talk"]]
         {

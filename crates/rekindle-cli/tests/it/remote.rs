@@ -65,6 +65,9 @@ fn the_configuration_shows_a_url_without_its_password() {
         "rekindle.toml",
         &format!("store = \"postgres://me:{SECRET}@db/agents\"\nstore_password = \"@env:PGPASSWORD\"\n"),
     );
+    let refused = place.run(&["config"]);
+    assert!(refused.err.contains("postgres://me:***@db/agents") && !refused.err.contains(SECRET), "{}", refused.err);
+    place.ok(&["trust", "--yes"]);
     let shown = place.ok(&["config"]);
     assert!(shown.contains("postgres://me:***@db/agents") && shown.contains("@env:PGPASSWORD"), "{shown}");
     let keys = place.json(&["config"]);

@@ -122,13 +122,15 @@ fn memory_is_set_and_secrets_are_named_at_the_resume() {
 }
 
 #[test]
-fn a_secret_that_was_named_stays_named() {
+fn a_secret_that_was_named_is_named_again() {
     let place = Place::new();
     place.write("asker.yaml", ASKER);
     let arguments = ["run", "asker.yaml", "go", "--session", "trip", "--secret", "token=@env:NEW_TOKEN"];
     assert_eq!(run(&place, &arguments).code, 4);
     ok(&place, &["answer", "trip", "3"]);
-    ok(&place, &["resume", "trip"]);
+    // Neither what the session remembers nor what the file says: both would be a choice nobody made.
+    assert!(run(&place, &["resume", "trip"]).err.contains("--secret token=@env:NEW_TOKEN"));
+    ok(&place, &["resume", "trip", "--secret", "token=@env:NEW_TOKEN"]);
     assert_eq!(ledger(&place), ["begun new-c0ffee", "asked new-c0ffee"]);
 }
 
@@ -136,6 +138,7 @@ fn a_secret_that_was_named_stays_named() {
 fn a_file_that_changed_is_refused_until_somebody_accepts_it() {
     let place = answered();
     place.write("asker.yaml", &ASKER.replace("You ask first.", "You never ask."));
+    place.ok(&["trust", "asker.yaml", "--yes"]);
     let refused = run(&place, &["resume", "trip"]);
     assert_eq!(refused.code, 6, "{}", refused.err);
     place.snapshot("resume_drift", &refused.err);
@@ -151,6 +154,7 @@ fn a_file_that_changed_is_refused_until_somebody_accepts_it() {
 fn a_changed_tool_and_another_model_are_drift() {
     let place = answered();
     place.write("asker.yaml", &ASKER.replace("Notes it.", "Notes it twice."));
+    place.ok(&["trust", "asker.yaml", "--yes"]);
     let refused = run(&place, &["resume", "trip"]);
     assert!(refused.code == 6 && refused.err.contains("tool note changed"), "{}", refused.err);
     place.write("asker.yaml", ASKER);
@@ -368,7 +372,7 @@ fn a_killed_parent_goes_on_with_its_child() {
 fn an_encrypted_session_is_killed_and_resumed() {
     let place = Place::new();
     place.write("child.yaml", CHILD);
-    place.write("rekindle.toml", "[encryption]\nkey = \"@file:key\"\n[signing]\nkey = \"@file:key\"\n");
+    place.configure("[encryption]\nkey = \"@file:key\"\n[signing]\nkey = \"@file:key\"\n");
     place.write("key", &"5a".repeat(32));
     kill(&place, start(&place, &["run", "child.yaml", "a very private task", "--session", "secret"]));
     assert_eq!(place.ok(&["resume", "secret"]).trim(), "I have worked.");

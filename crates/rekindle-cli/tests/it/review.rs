@@ -77,6 +77,7 @@ fn an_id_of_a_key_may_be_a_number() {
 #[test]
 fn the_file_of_a_key_is_meant_from_the_file_that_names_it() {
     let place = place("rekindle.toml", "[encryption]\nkey = \"@file:keys/one\"\n");
+    place.ok(&["trust", "--yes"]);
     place.write("keys/one", &"0123456789abcdef".repeat(4));
     place.write("below/talker.yaml", TALKER);
     let mut command = place.command(&["run", "talker.yaml", "hi"]);
@@ -147,7 +148,7 @@ fn a_secret_said_on_the_command_line_counts_more_than_the_file() {
 }
 
 #[test]
-fn a_secret_said_once_is_remembered_for_the_resume() {
+fn a_secret_said_for_a_run_is_said_again_for_the_resume() {
     let text = KEEPER.replace("echo $", "touch started; while [ ! -e go ]; do sleep 0.02; done; echo $");
     let place = place("keeper.yaml", &text.replace("shell:", "in_doubt: idempotent, shell:"));
     let variables = [("FIRST", "aaaaaaaa"), ("SECOND", "bbbbbbbbbbbbbbbb")];
@@ -157,7 +158,8 @@ fn a_secret_said_once_is_remembered_for_the_resume() {
     child.kill().unwrap();
     child.wait().unwrap();
     place.write("go", "");
-    let said = with(&place, &variables, &["resume", "s"]);
+    assert_eq!(with(&place, &variables, &["resume", "s"]).code, 2);
+    let said = with(&place, &variables, &["resume", "s", "--secret", "token=@env:SECOND"]);
     assert_eq!(said.code, 0, "{said:?}");
     let lengths = std::fs::read_to_string(place.path("lengths")).unwrap();
     assert!(lengths.lines().all(|length| length == "16"), "{lengths}");
@@ -202,6 +204,7 @@ fn a_changed_file_is_accepted_by_a_line_that_can_be_run() {
     child.wait().unwrap();
     place.write("go", "");
     place.write("stuck.yaml", &STUCK.replace("Waits.", "Waits long."));
+    place.ok(&["trust", "stuck.yaml", "--yes"]);
     let said = place.run(&["resume", "s"]);
     assert_eq!(said.code, 6, "{said:?}");
     assert!(said.err.contains("rekindle resume s --accept-drift REASON"), "{said:?}");
@@ -260,6 +263,9 @@ fn the_configuration_is_shown_without_what_may_be_a_key() {
         "[models.best]\nprovider = \"compatible\"\nname = \"m\"\nbase_url = \"https://u:hunter2@host/v1\"\n\
          headers = {Authorization = \"Bearer hunter2\"}\n",
     );
+    // Nor do those see it who are asked whether they trust it.
+    let told = place.run(&["trust", "--yes"]);
+    assert!(told.err.contains("asks https://host/v1") && !told.err.contains("hunter2"), "{told:?}");
     for arguments in [&["config"][..], &["config", "--json"]] {
         let said = place.ok(arguments);
         assert!(said.contains("models.best.headers.Authorization") && !said.contains("hunter2"), "{said}");

@@ -4,33 +4,19 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::processes::{lines, until};
+use crate::cashier::{cashier, ledger};
+use crate::processes::until;
 use crate::support::{Place, Said};
 
-/// An agent that charges between two questions, and again after the second.
-const CASHIER: &str = r#"
-name: cashier
-model:
-  provider: scripted
-  script:
-    name: scripted
-    turns:
-      - calls: [{name: ask}]
-      - calls: [{name: charge}]
-      - calls: [{name: ask}]
-      - calls: [{name: charge}]
-      - text: done
-tools:
-  - {name: ask, description: Asks., question: {prompt: May I?, schema: {type: boolean}}}
-  - {name: charge, description: Charges., shell: echo charged >> ledger.txt, in_doubt: never}
-"#;
+/// Charges between two questions, and again after the second.
+const CALLS: [&str; 4] = ["ask", "charge", "ask", "charge"];
 
 const STORES: [&str; 2] = ["sqlite:./data", "file:./data"];
 
 /// A session that was charged for once after `older` was copied.
 fn charged(store: &str) -> Place {
     let place = Place::new();
-    place.write("cashier.yaml", CASHIER);
+    place.write("cashier.yaml", &cashier(&CALLS));
     place.write("rekindle.toml", &format!("store = \"{store}\"\n"));
     assert_eq!(place.run(&["run", "cashier.yaml", "go", "--session", "s"]).code, 4);
     copy(&place.path("data"), &place.path("older"));
@@ -44,10 +30,6 @@ fn answered(place: &Place) {
     place.ok(&["answer", "s", "true"]);
     let said = place.run(&["resume", "s"]);
     assert_eq!(said.code, 4, "{}{}", said.out, said.err);
-}
-
-fn ledger(place: &Place) -> usize {
-    lines(&place.path("ledger.txt")).len()
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -187,16 +169,13 @@ fn without_marks_nothing_is_compared() {
 
 #[test]
 fn a_run_that_is_killed_leaves_no_false_alarm() {
-    let slow = CASHIER
+    let slow = cashier(&["charge"; 40])
         .replace("name: cashier", "name: cashier\nsame_call_limit: 1000")
         .replace("echo charged >> ledger.txt", "echo charged >> ledger.txt; sleep 0.05")
         .replace("in_doubt: never", "in_doubt: replay_safe");
-    let turns = "      - calls: [{name: charge}]\n".repeat(40);
-    let (before, _) = slow.split_once("      - calls: [{name: ask}]").unwrap();
-    let (_, tools) = slow.split_once("      - text: done").unwrap();
     for store in STORES {
         let place = Place::new();
-        place.write("cashier.yaml", &format!("{before}{turns}      - text: done{tools}"));
+        place.write("cashier.yaml", &slow);
         place.write("rekindle.toml", &format!("store = \"{store}\"\nlease = \"1s\"\n"));
         for kill in 0..6 {
             let wanted = ledger(&place) + 2 + kill;

@@ -180,7 +180,7 @@ fn a_file_that_is_broken_is_named_by_workers() {
     let right = std::fs::read_to_string(shared.place.path("quick.yaml")).unwrap();
     shared.ok(&["enqueue", "quick.yaml", "hello", "--session", "trip"]);
     shared.place.write("quick.yaml", "name: quick\nmodel: {provider: scripted, scrip");
-    let worker = shared.worker();
+    let worker = shared.worker_with(&["--trust"]);
     until("the job has a note", || shared.jobs()[0]["note"].as_str().is_some_and(|note| note.contains("quick.yaml:2")));
     shared.place.write("quick.yaml", &right);
     shared.ok(&["enqueue", "trip"]);

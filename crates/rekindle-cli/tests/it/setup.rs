@@ -151,7 +151,7 @@ fn the_version_says_what_is_in_it() {
 }
 
 /// What bash gets for these words when Tab is pressed at the last one.
-fn completed(place: &Place, words: &[&str]) -> Vec<String> {
+pub fn completed(place: &Place, words: &[&str]) -> Vec<String> {
     let arguments: Vec<&str> = ["--", "rekindle"].into_iter().chain(words.iter().copied()).collect();
     let mut command = place.command(&arguments);
     command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", words.len().to_string());

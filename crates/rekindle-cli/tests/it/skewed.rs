@@ -62,6 +62,11 @@ fn a_clock_that_is_off_takes_no_session_from_a_live_process_on_files() {
 }
 
 #[test]
+fn a_clock_that_is_off_takes_no_session_from_a_live_process_on_a_directory_of_objects() {
+    check("objects:sessions");
+}
+
+#[test]
 fn a_clock_that_is_off_takes_no_session_from_a_live_process_on_servers() {
     check(&format!("{}?schema=skewed", Postgres::shared().url()));
     check(&format!("{}?prefix=skewed", Redis::shared().url()));

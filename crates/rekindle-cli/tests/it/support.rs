@@ -13,6 +13,8 @@ use rekindle_models::{Script, ScriptedModel};
 /// A folder of its own with nothing in it.
 pub struct Place {
     folder: tempfile::TempDir,
+    /// The folder in which trust is recorded: never the home of whoever runs the tests.
+    state: tempfile::TempDir,
 }
 
 /// What a command came to.
@@ -25,11 +27,22 @@ pub struct Said {
 
 impl Place {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Returns the folder in which trust is recorded.
+    pub fn state(&self) -> &Path {
+        self.state.path()
+    }
+
+    /// Writes the configuration that is found here, and trusts it.
+    pub fn configure(&self, text: &str) {
+        self.write("rekindle.toml", text);
+        self.ok(&["trust", "--yes"]);
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
@@ -44,7 +57,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rekindle"));
         command.args(arguments).current_dir(self.folder.path()).env_clear().stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", self.folder.path()).env("USER", "maria");
+        command.env("HOME", self.folder.path()).env("USER", "maria").env("XDG_STATE_HOME", self.state.path());
         command
     }
 

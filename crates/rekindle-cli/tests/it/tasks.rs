@@ -42,6 +42,7 @@ tools:
 struct Serving {
     child: Child,
     address: String,
+    token: String,
 }
 
 impl Serving {
@@ -51,7 +52,8 @@ impl Serving {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let serving: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let address = serving["url"].as_str().unwrap().strip_prefix("http://").unwrap();
-        Self { child, address: address.strip_suffix("/mcp").unwrap().to_owned() }
+        let token = std::fs::read_to_string(serving["token_file"].as_str().unwrap()).unwrap().trim().to_owned();
+        Self { child, address: address.strip_suffix("/mcp").unwrap().to_owned(), token }
     }
 
     /// The answer to a request of 2026-07-28 from a client that knows tasks.
@@ -65,8 +67,9 @@ impl Serving {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         let request = format!(
             "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+             Authorization: Bearer {}\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
              Mcp-Method: {method}\r\nMcp-Name: {name}\r\nContent-Length: {}\r\n\r\n{body}",
+            self.token,
             body.len()
         );
         let mut stream = TcpStream::connect(&self.address).unwrap();

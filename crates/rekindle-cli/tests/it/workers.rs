@@ -103,7 +103,12 @@ impl Shared {
     }
 
     pub fn worker(&self) -> Child {
-        let mut command = self.place.command(&self.words(&["worker"]));
+        self.worker_with(&[])
+    }
+
+    pub fn worker_with(&self, words: &[&str]) -> Child {
+        let words: Vec<&str> = ["worker"].iter().chain(words).copied().collect();
+        let mut command = self.place.command(&self.words(&words));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

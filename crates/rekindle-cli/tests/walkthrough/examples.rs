@@ -38,7 +38,7 @@ fn each_example_runs_offline_to_its_end() {
 
     let research = examples.json(&["run", "examples/research/agent.yaml", "How do tides work?"], 0);
     assert_eq!(research["outcome"], "succeeded", "{research}");
-    assert!(examples.exists("research/report.md"));
+    assert!(examples.exists("research/work/report.md"));
 
     let refactor = examples.json(&["run", "examples/refactor/plan.yaml"], 0);
     assert_eq!(refactor["outcome"], "succeeded", "{refactor}");

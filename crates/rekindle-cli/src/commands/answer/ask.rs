@@ -36,15 +36,15 @@ fn approval(app: &App, open: &WaitView) -> Result<Option<Answer>> {
     let wait = open.opened.wait.clone();
     let answer = app.ui.ask("Approve? [y]es, [n]o, [e]dit the arguments, [q]uit:");
     match answer.as_deref() {
-        Some("y" | "Y" | "yes") => Ok(Some(Answer::approve(wait, open.approve_digest, app.author()))),
+        Some("y" | "Y" | "yes") => Ok(Some(Answer::approve(wait, open.approve_digest, app.identity()))),
         Some("n" | "N" | "no") => {
             let reason = app.ui.ask("Why not?").unwrap_or_default();
-            Ok(Some(Answer::reject(wait, app.author(), reason)))
+            Ok(Some(Answer::reject(wait, app.identity(), reason)))
         }
         Some("e" | "edit") => {
             let Some(text) = app.ui.ask("Arguments, as JSON:").filter(|text| !text.is_empty()) else { return Ok(None) };
             let arguments = value::json(&text, "arguments")?;
-            Ok(Some(Answer::approve(wait, open.approve_digest, app.author()).with_arguments(arguments)))
+            Ok(Some(Answer::approve(wait, open.approve_digest, app.identity()).with_arguments(arguments)))
         }
         _ => Ok(None),
     }
@@ -58,7 +58,7 @@ fn question(app: &App, open: &WaitView) -> Result<Option<Answer>> {
     let question = if choices.is_empty() { "Answer:" } else { "Answer, or its number:" };
     let Some(text) = app.ui.ask(question).filter(|text| !text.is_empty()) else { return Ok(None) };
     let value = picked(&choices, &text).unwrap_or_else(|| value::typed_for(&text, open.opened.schema.as_ref()));
-    Ok(Some(Answer::value(open.opened.wait.clone(), value, app.author())))
+    Ok(Some(Answer::value(open.opened.wait.clone(), value, app.identity())))
 }
 
 /// The answers a schema lists.

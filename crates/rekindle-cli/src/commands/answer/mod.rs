@@ -92,7 +92,7 @@ impl Arguments {
             let text = value::text_or_input(&text)?;
             let schema = open.and_then(|open| open.opened.schema.as_ref());
             let value = value::typed_for(text.trim_end_matches(['\r', '\n']), schema);
-            return Ok(Some(Answer::value(wait, value, app.author())));
+            return Ok(Some(Answer::value(wait, value, app.identity())));
         }
         match open {
             _ if self.approve || self.reject.is_some() => self.decided(app, wait, open).map(Some),
@@ -104,7 +104,7 @@ impl Arguments {
     /// What the flags say.
     fn decided(&self, app: &App, wait: WaitId, open: Option<&WaitView>) -> Result<Answer> {
         if let Some(reason) = &self.reject {
-            return Ok(Answer::reject(wait, app.author(), reason));
+            return Ok(Answer::reject(wait, app.identity(), reason));
         }
         let digest: Option<Hash> = match &self.digest {
             Some(digest) => Some(digest.parse()?),
@@ -114,7 +114,7 @@ impl Arguments {
             let arguments = arguments_of(open).map_or_else(|| "nothing".to_owned(), |json| value::short(json, 400));
             app.ui.remark(format!("{}approves digest {digest} of {arguments}{}", style::DIM, style::RESET));
         }
-        let answer = Answer::approve(wait, digest, app.author());
+        let answer = Answer::approve(wait, digest, app.identity());
         match &self.arguments {
             Some(text) => Ok(answer.with_arguments(value::json(text, "arguments")?)),
             None => Ok(answer),

@@ -11,10 +11,10 @@ use rekindle::{Engine, Error, ErrorKind, SessionKey, Status};
 use rekindle_store::{Bucket, StoreOptions};
 use serde_json::{Map, json};
 
-use super::each::Each;
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
+use crate::reference;
 use crate::ui::live::Live;
 use crate::ui::stream::Stream;
 use crate::ui::{duration, printable, style, time};
@@ -44,7 +44,7 @@ enum What {
 #[derive(Debug, Args)]
 #[group(skip)]
 struct Archive {
-    /// The sessions
+    /// The sessions, by their whole ids
     #[arg(value_name = "SESSION")]
     sessions: Vec<String>,
     /// Where archives are: s3://…, gs://…, az://… or objects:./dir; the key `archive` without this
@@ -100,7 +100,7 @@ struct Sum {
 impl Archive {
     async fn run(self, app: &App) -> Outcome {
         if self.sessions.is_empty() && self.inactive.is_none() {
-            let hint = "name sessions (`rekindle archive @ --to URL`), or say --inactive 30d";
+            let hint = "name sessions (`rekindle archive trip-42 --to URL`), or say --inactive 30d";
             return Err(Error::invalid("nothing says which sessions to archive").hint(hint).into());
         }
         let engine = app.engine(Access::Existing)?;
@@ -118,7 +118,7 @@ impl Archive {
             }
             other => other?,
         };
-        let plan = self.plan(app, &engine).await?;
+        let plan = self.plan(&engine, &place).await?;
         let mut sum = Sum::default();
         let mut stream = if app.ui.is_json() { Some(Stream::begin("sessions")?) } else { None };
         let mut live = Live::new(app.ui.clone());
@@ -137,15 +137,32 @@ impl Archive {
         Ok(sum.failed.unwrap_or(Exit::Ok))
     }
 
-    async fn plan(&self, app: &App, engine: &Engine) -> Result<ArchivePlan, Failure> {
+    async fn plan(&self, engine: &Engine, place: &Bucket) -> Result<ArchivePlan, Failure> {
         if let Some(threshold) = self.inactive {
             return Ok(operations::plan_archive(engine, engine.namespace(), threshold, &self.status).await?);
         }
-        let (mut each, mut archive) = (Each::named(app, engine, &self.sessions).await?, Vec::new());
-        while let Some(session) = each.next(engine).await? {
-            archive.push(session);
+        let mut archive = Vec::new();
+        for text in &self.sessions {
+            let session = self.named(engine, place, text).await?;
+            if !archive.contains(&session) {
+                archive.push(session);
+            }
         }
         Ok(ArchivePlan { archive, protected: Vec::new() })
+    }
+
+    /// The session with that id, in the store or archived already by a try that stopped.
+    async fn named(&self, engine: &Engine, place: &Bucket, text: &str) -> Result<SessionKey, Error> {
+        let missing = match reference::exact_session(engine, text).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => error,
+            other => return other,
+        };
+        let (session, options) = (engine.key(text)?, ArchiveOptions { dry_run: true, ..ArchiveOptions::default() });
+        match operations::archive(engine, place, &session, &options).await {
+            Ok(_) => Ok(session),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Err(missing),
+            Err(error) => Err(error),
+        }
     }
 
     async fn one(&self, engine: &Engine, place: &Bucket, session: &SessionKey) -> Result<Archived, Error> {
@@ -177,6 +194,9 @@ impl Archive {
             return Ok(stream.item(&archived)?);
         }
         let (name, reset, id) = (style::NAME, style::RESET, printable(session.id.as_str()));
+        if archived.before {
+            return Ok(app.ui.line(format!("{name}{id}{reset} was archived before"))?);
+        }
         Ok(app.ui.line(match self.dry_run {
             true => format!("would archive {name}{id}{reset}"),
             false if self.keep => {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use self::progress::Progress;
 use self::sum::Sum;
-use super::each::{Each, unless_deleted};
+use super::each::{Each, left_out, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Failure, Outcome};
@@ -98,6 +98,11 @@ impl Arguments {
         }
         copying.finish().await?;
         copying.progress.clear();
+        if self.sessions.is_empty() {
+            for (from, _) in &all {
+                copying.left_out(from).await?;
+            }
+        }
         copying.sum.tell(app, copying.stream, &self.to)?;
         Ok(copying.sum.exit.unwrap_or(Exit::Ok))
     }
@@ -180,6 +185,15 @@ impl Copying<'_> {
             };
             (session, came)
         });
+    }
+
+    /// Tells which sessions of the source were not listed.
+    async fn left_out(&mut self, from: &Engine) -> Result<(), Failure> {
+        for (session, error) in left_out(self.app, from).await? {
+            self.sum.fail(&error);
+            failure::of_left_out(&self.app.ui, &mut self.stream, session.as_ref(), error)?;
+        }
+        Ok(())
     }
 
     async fn room_for_one(&mut self, jobs: usize) -> Result<(), Failure> {

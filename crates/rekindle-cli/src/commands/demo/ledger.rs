@@ -1,9 +1,10 @@
 //! The ledger of the demo: a file the tools append to. It knows nothing of journals.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+use rekindle_store::private::Modes;
 
 /// The name of the file.
 pub const FILE: &str = "ledger.txt";
@@ -33,7 +34,7 @@ impl Ledger {
 
     /// Books. On disk when this returns.
     pub fn append(&self, key: &str, tool: &str, what: &str) -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).create(true).open(&self.0)?;
+        let mut file = Modes::PRIVATE.append(&self.0)?;
         file.write_all(format!("{key}\t{tool}\t{what}\n").as_bytes())?;
         file.sync_data()
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rekindle::{Error, ErrorKind, Result};
+use rekindle_store::private::Modes;
 use serde_json::json;
 
 use crate::app::App;
@@ -90,9 +91,13 @@ impl Demo<'_> {
             }
             std::fs::remove_dir_all(&self.dir).map_err(failed)?;
         }
-        std::fs::create_dir_all(&self.dir).map_err(failed)?;
-        std::fs::write(self.dir.join(MARKER), "an earlier demo; may be replaced\n").map_err(failed)?;
-        std::fs::write(self.dir.join("rekindle.toml"), "store = \"sqlite:./rekindle.db\"\n").map_err(failed)
+        Modes::PRIVATE.create_dir_all(&self.dir).map_err(failed)?;
+        Modes::PRIVATE.write_new(&self.dir.join(MARKER), b"an earlier demo; may be replaced\n").map_err(failed)?;
+        let (settings, text) = (self.dir.join("rekindle.toml"), b"store = \"sqlite:./rekindle.db\"\n");
+        Modes::PRIVATE.write_new(&settings, text).map_err(failed)?;
+        // For folders that others may write to.
+        let _ = self.app.settings.trust().add(&settings, rekindle::Hash::of(text));
+        Ok(())
     }
 
     fn introduce(&self) {

@@ -45,7 +45,7 @@ pub fn lines(diff: &StateDiff, how: Style) -> (Vec<String>, bool) {
 
 /// Whether a register is the engine's own: counters and positions that change with every step.
 fn is_engines(key: &str) -> bool {
-    let own = ["loop", "budget", "definition", "breaker", "groups", "cursor", "decided", "stopping"];
+    let own = ["loop", "budget", "definition", "started", "breaker", "groups", "cursor", "decided", "stopping"];
     let name = key.strip_prefix("node/").and_then(|rest| rest.rsplit('/').next()).unwrap_or(key);
     own.contains(&name)
 }

@@ -1,5 +1,6 @@
 //! `rekindle doctor`: checks that everything is in order, and says what to do where it is not.
 
+mod privacy;
 mod providers;
 mod store;
 mod surroundings;
@@ -15,12 +16,15 @@ use crate::ui::{printable, style};
 /// What to check.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle doctor\n  rekindle doctor --online --json\n\nEnds with 1 if anything is ✗. Keys are only looked for; they are never printed."
+    after_help = "Examples:\n  rekindle doctor\n  rekindle doctor --online --json\n  rekindle doctor --repair\n\nEnds with 1 if anything is ✗. Keys are only looked for; they are never printed."
 )]
 pub struct Arguments {
     /// Also tries to reach the providers whose keys are set
     #[arg(long)]
     online: bool,
+    /// Finish removals that were begun and stopped
+    #[arg(long)]
+    repair: bool,
 }
 
 /// How a check went.
@@ -63,8 +67,13 @@ impl Arguments {
     /// Checks.
     pub async fn run(self, app: &App) -> Outcome {
         let mut checks = vec![surroundings::version(), surroundings::configuration(app), surroundings::clock()];
-        checks.extend(store::checks(app).await);
-        checks.extend(surroundings::disk(app));
+        checks.extend(surroundings::refused(app));
+        // Without the configuration, another store would be looked at.
+        if app.settings.refused().is_empty() {
+            checks.extend(store::checks(app, self.repair).await);
+            checks.extend(privacy::checks(app));
+            checks.extend(surroundings::disk(app));
+        }
         checks.extend(providers::checks(self.online).await);
         checks.push(surroundings::terminal(app));
         match app.ui.is_json() {

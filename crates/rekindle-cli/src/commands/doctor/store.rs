@@ -1,7 +1,7 @@
 //! The store: whether it opens, can be written, is sound, and what waits in it.
 
 use rekindle::{Engine, Error, ErrorKind, SessionInfo, SessionQuery, Status, operations};
-use rekindle_store::shown_url;
+use rekindle_store::{Bucket, shown_url};
 
 use super::Check;
 use super::surroundings::place;
@@ -15,7 +15,7 @@ const LOOKED_INTO: usize = 10;
 /// A store whose clock is this far from ours has another one.
 const APART: std::time::Duration = std::time::Duration::from_secs(60);
 
-pub async fn checks(app: &App) -> Vec<Check> {
+pub async fn checks(app: &App, repair: bool) -> Vec<Check> {
     let (url, begun) = (app.settings.store_url(), std::time::Instant::now());
     let shown = shown_url(&url);
     let engine = match app.engine(Access::Existing) {
@@ -28,14 +28,20 @@ pub async fn checks(app: &App) -> Vec<Check> {
     };
     let mut checks = vec![store(&shown, &engine)];
     checks.extend(writable(&url));
+    checks.extend(conditions(app, &url).await);
     match latest(&engine).await {
         Ok((sessions, total)) => {
             checks.extend(is_remote(&url).then(|| reached(&engine, begun.elapsed())));
             checks.push(sessions_of(&engine, &sessions, total));
             checks.push(integrity(app, &engine, &sessions).await);
             checks.extend(marks(app, &engine, &sessions).await);
+            // Looks at every session, which a service bills.
+            if repair || !is_remote(&url) {
+                checks.push(removals(app, &engine, repair).await);
+            }
             checks.push(unfinished(app, &engine).await);
             checks.push(waits(app, &engine).await);
+            checks.extend(repeated(&engine));
         }
         Err(error) if is_remote(&url) => checks.push(unusable(&error)),
         Err(error) => checks.push(failed("sessions", "they cannot be listed", &error)),
@@ -69,6 +75,14 @@ fn reached(engine: &Engine, took: std::time::Duration) -> Check {
     Check::good("server", format!("{} answered in {}, {queue}", store.capabilities().name, time::span(took)))
 }
 
+/// The requests that had to be made again while all this was looked at.
+fn repeated(engine: &Engine) -> Option<Check> {
+    let retries = engine.journal().store().retries();
+    let last = retries.last.filter(|_| retries.requests > 0)?;
+    let says = format!("{} had to be made again; the last: {last}", time::counted(retries.requests, "request"));
+    Some(Check::warning("requests", says, "look at the service and the network; `retry_for` says how long is tried"))
+}
+
 fn writable(url: &str) -> Option<Check> {
     let path = place(url)?;
     // SQLite writes files beside its own.
@@ -81,6 +95,18 @@ fn writable(url: &str) -> Option<Check> {
         Some(path) => {
             Check::bad("writable", format!("{} may not be written", path.display()), "change who may write there")
         }
+    })
+}
+
+/// Tries out the conditional writes of an object service: without them two processes could own one session.
+async fn conditions(app: &App, url: &str) -> Option<Check> {
+    if !matches!(url.split_once(':'), Some(("s3" | "gs" | "az", _))) {
+        return None;
+    }
+    let tried = async { Bucket::open(url, &app.settings.bucket_options(url, false))?.try_conditions().await };
+    Some(match tried.await {
+        Ok(()) => Check::good("conditions", "the service keeps the conditions of writes"),
+        Err(error) => failed("conditions", "this service cannot be used", &error),
     })
 }
 
@@ -184,6 +210,28 @@ async fn count(engine: &Engine, statuses: &[Status]) -> Result<(u64, Option<Sess
     query.statuses = statuses.to_vec();
     let page = operations::list(engine, &query).await?;
     Ok((page.total.unwrap_or_default(), page.sessions.into_iter().next()))
+}
+
+/// Removals that were begun and stopped; finishes them if that was asked for.
+async fn removals(app: &App, engine: &Engine, repair: bool) -> Check {
+    let repaired = match operations::repair(engine, engine.namespace(), !repair).await {
+        Ok(repaired) => repaired,
+        Err(error) => return failed("removals", "those that stopped cannot be told", &error),
+    };
+    let found = time::counted(repaired.found.len() as u64, "removal");
+    match (repaired.found.is_empty(), repaired.cleared.elsewhere.first()) {
+        (true, _) => Check::good("removals", "none was left unfinished"),
+        (false, Some(place)) => {
+            let says = format!("large values of removed sessions are in {place}");
+            Check::warning("removals", says, "set the key `large_values` to that bucket, and repair again")
+        }
+        (false, None) if repair => {
+            Check::good("removals", format!("{found} finished, {} freed", time::bytes(repaired.cleared.bytes)))
+        }
+        (false, None) => {
+            Check::warning("removals", format!("{found} stopped halfway"), next::line(app, ["doctor", "--repair"]))
+        }
+    }
 }
 
 async fn unfinished(app: &App, engine: &Engine) -> Check {

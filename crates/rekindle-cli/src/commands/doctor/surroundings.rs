@@ -20,7 +20,11 @@ pub fn version() -> Check {
 }
 
 pub fn configuration(app: &App) -> Check {
-    let files: Vec<_> = app.settings.files().iter().map(|path| path.display().to_string()).collect();
+    let shown = |path: &PathBuf| match app.settings.is_trusted(path) {
+        true => format!("{} (trusted)", path.display()),
+        false => path.display().to_string(),
+    };
+    let files: Vec<_> = app.settings.files().iter().map(shown).collect();
     let strange = app.settings.strange_variables();
     if !strange.is_empty() {
         let names: Vec<_> = strange.iter().map(|name| format!("${name}")).collect();
@@ -28,9 +32,16 @@ pub fn configuration(app: &App) -> Check {
         return Check::warning("configuration", says, "`rekindle config keys` lists the variables there are");
     }
     match files.is_empty() {
+        true if !app.settings.refused().is_empty() => Check::good("configuration", "none is used"),
         true => Check::good("configuration", "no rekindle.toml; everything as usual"),
         false => Check::good("configuration", files.join(", ")),
     }
+}
+
+/// Configuration files that were found and are not used.
+pub fn refused(app: &App) -> Vec<Check> {
+    let refused = app.settings.refused().iter();
+    refused.map(|error| Check::bad("trust", error.message(), error.next_step())).collect()
 }
 
 pub fn clock() -> Check {

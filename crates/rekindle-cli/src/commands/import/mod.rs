@@ -14,6 +14,7 @@ use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::files::unreadable;
+use crate::settings::parse_size;
 use crate::ui::{printable, style};
 
 /// What to import.
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// Why that is accepted, for the record
     #[arg(long, value_name = "TEXT", requires = "accept_unverified")]
     reason: Option<String>,
+    /// The most bytes a file may decompress to, e.g. 4GiB; 1GiB
+    #[arg(long, value_name = "SIZE", conflicts_with = "from", value_parser = parse_size)]
+    max_size: Option<u64>,
     #[command(flatten)]
     foreign: foreign::Foreign,
 }
@@ -72,6 +76,7 @@ impl Arguments {
         let rename = self.rename.as_deref().map(|id| engine.key(id)).transpose()?;
         let namespace = (!self.keep_namespace).then(|| engine.namespace().clone());
         Ok(ImportOptions {
+            max_decompressed: self.max_size,
             rename,
             namespace,
             accept_unverified: self.accept_unverified,

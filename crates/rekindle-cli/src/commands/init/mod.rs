@@ -77,6 +77,8 @@ impl Arguments {
         for (name, text) in files {
             let path = self.directory.join(name);
             write(&path, text, self.force)?;
+            // That it cannot be recorded matters to those who change these files, and they are told then.
+            let _ = app.settings.trust().add(&path, rekindle::Hash::of(text.as_bytes()));
             written.push(path.strip_prefix(".").unwrap_or(&path).display().to_string());
         }
         self.tell(app, &written)?;

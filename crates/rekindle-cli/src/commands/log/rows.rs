@@ -9,7 +9,7 @@ use rekindle::{BranchId, CheckpointInfo, Record, Timestamp};
 use super::graph;
 use crate::ui::spans::Spans;
 use crate::ui::{style, time};
-use crate::words::{ids, name_of};
+use crate::words::{author_of, ids, name_of};
 
 /// Something with a row of its own.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ fn milestone(spans: Spans, record: &Record) -> Spans {
         }
         Record::WaitOpened(opened) => spans.plain(told(&format!("asked, {}", name_of(&opened.kind)), &opened.prompt)),
         Record::WaitDecision(decision) => {
-            let what = format!("{} by {}", name_of(&decision.decision), decision.author);
+            let what = format!("{} by {}", name_of(&decision.decision), author_of(decision));
             spans.plain(told(&what, &decision.reason))
         }
         Record::WaitClosed(closed) => spans.plain(format!("wait {}", name_of(&closed.reason))),

@@ -15,6 +15,7 @@ use crate::run::{self, DEFINITION, Remembered};
 
 /// Files by the names of what they hold.
 pub struct AgentFiles {
+    app: App,
     model: Option<String>,
     known: BTreeMap<String, (AgentInfo, PathBuf)>,
 }
@@ -24,7 +25,7 @@ impl AgentFiles {
     pub fn load(app: &App, files: &[PathBuf]) -> Result<Self, Failure> {
         let mut known: BTreeMap<String, (AgentInfo, PathBuf)> = BTreeMap::new();
         for file in files {
-            let definition = run::load(file)?;
+            let definition = run::named(app, file)?;
             let info = AgentInfo {
                 name: definition.name().to_owned(),
                 description: definition.description().map(str::to_owned),
@@ -36,7 +37,7 @@ impl AgentFiles {
             }
             known.insert(info.name.clone(), (info, file.clone()));
         }
-        Ok(Self { model: app.settings.model().map(str::to_owned), known })
+        Ok(Self { app: app.clone(), model: app.settings.model().map(str::to_owned), known })
     }
 
     /// Whether nothing can be started.
@@ -65,6 +66,9 @@ impl Agents for AgentFiles {
 
     fn header(&self, name: &str, session: SessionKey) -> Result<SessionHeader> {
         let definition = self.read(name)?;
+        // It was named when the server was started; workers are to run it as it is now. That it cannot be recorded
+        // was said then.
+        let _ = self.app.settings.trust().remember(&definition);
         let remembered = Remembered::new(&definition, self.model.clone(), BTreeMap::new())?;
         let mut header = SessionHeader::new(session);
         header.agent = Some(definition.name().to_owned());

@@ -1,5 +1,6 @@
 //! `rekindle mcp`: other agents inspect, resume and run durable work, over the Model Context Protocol.
 
+mod access;
 mod agents;
 mod install;
 mod serve;
@@ -9,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use rekindle::Engine;
 use rekindle::worker::Worker;
-use rekindle::{Engine, Error, SecretRef};
 use rekindle_mcp::McpServer;
-use rekindle_server::{Access, Limits, Server, Token};
+use rekindle_server::{Limits, Server};
 
 use crate::app::{self, App};
 use crate::commands::worker::{Files, Log};
@@ -32,8 +33,9 @@ const CONCURRENCY: u32 = 4;
 #[command(after_help = "\
 Examples:
   rekindle mcp --agent agent.yaml                  for a client that starts it
-  rekindle mcp --http --agent agent.yaml           on http://127.0.0.1:7311/mcp
+  rekindle mcp --http --agent agent.yaml           on http://127.0.0.1:7311/mcp, with a new token
   rekindle mcp --http 0.0.0.0:7311 --token @env:REKINDLE_TOKEN
+  rekindle mcp --socket run/mcp.sock               for programs of yours on this machine
   rekindle mcp --install                           which clients there are
   rekindle mcp --install cursor --agent a.yaml     what to put into the client's configuration
   rekindle mcp --install cursor --agent a.yaml --write
@@ -47,9 +49,16 @@ pub struct Arguments {
     /// Serves streamable HTTP instead of standard input and output
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = ADDRESS, value_parser = address)]
     http: Option<SocketAddr>,
-    /// The token clients must know; @env:VARIABLE, @file:path and so on. Needed beyond this machine
+    /// Serves streamable HTTP on a socket of this machine that only you can use, without a token
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["http", "install"])]
+    socket: Option<PathBuf>,
+    /// Take the token that clients must know from @env:VARIABLE, @file:path and so on. Without one, a token is
+    /// made at the start
     #[arg(long, value_name = "SECRET", requires = "http")]
     token: Option<String>,
+    /// Write a token that is made at the start to this file, readable by you alone
+    #[arg(long, value_name = "PATH", requires = "http", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
     /// Another name the server is called by, behind a proxy; may be said more than once
     #[arg(long, value_name = "NAME", requires = "http")]
     allow_host: Vec<String>,
@@ -87,10 +96,23 @@ impl Arguments {
         let log = Log::new(app);
         match self.http {
             Some(address) => {
-                let http = Server::bind(address, self.access(app)?, Limits::default()).await?;
-                serve::http(&log, http.mcp(move || server.clone()), worker).await?;
+                let (access, made) = self.access(app)?;
+                let http = Server::bind(address, access, Limits::default()).await?;
+                let url = format!("http://{}/mcp", http.address());
+                let token = made.map(|made| made.hand_over(app, http.address())).transpose()?;
+                let http = http.mcp(move |caller| server.acting_for(caller.clone()));
+                let announce = || log.serving(&url, token.as_ref().map(access::TokenFile::path));
+                serve::http(&log, http, worker, announce).await?;
             }
-            None => serve::stdio(&log, server, worker).await?,
+            None => match &self.socket {
+                Some(path) => {
+                    let socket = Server::bind_socket(path, self.socket_access(app), Limits::default()).await?;
+                    let socket = socket.mcp(move |caller| server.acting_for(caller.clone()));
+                    let announce = || log.serving(&format!("unix:{}", path.display()), None);
+                    serve::http(&log, socket, worker, announce).await?;
+                }
+                None => serve::stdio(&log, server, worker).await?,
+            },
         }
         Ok(Exit::Ok)
     }
@@ -116,7 +138,7 @@ impl Arguments {
     }
 
     fn server(&self, app: &App, engine: Engine, agents: AgentFiles) -> McpServer {
-        let mut builder = McpServer::builder(engine).author(app.author());
+        let mut builder = McpServer::builder(engine).author(app.identity());
         if !agents.is_empty() {
             builder = builder.agents(Arc::new(agents));
         }
@@ -134,24 +156,9 @@ impl Arguments {
         }
         let heard = Log::new(app);
         let builder = Worker::builder(engine.clone()).concurrency(self.concurrency);
-        let builder = builder.resolver(Files::new(app.clone())).observer(move |event| heard.remark(event));
+        let builder =
+            builder.resolver(Files::new(app.clone(), engine.clone(), false)).observer(move |event| heard.remark(event));
         Ok(Some(builder.build()?))
-    }
-
-    fn access(&self, app: &App) -> Result<Access, Failure> {
-        let said = self.token.as_deref().map(str::parse::<SecretRef>).transpose().map_err(|error| {
-            // What was said may be the token itself.
-            drop(error);
-            Error::invalid("--token takes where the token is, not the token")
-                .hint(format!("write {}", crate::secrets::SCHEMES))
-        })?;
-        let mut access = Access::local();
-        if let Some(secret) = app.settings.server_token(said)? {
-            access = access.with_token(Token::new(secret.expose())?);
-        }
-        let (hosts, origins) = app.settings.server_names();
-        access = hosts.iter().chain(&self.allow_host).fold(access, |access, host| access.with_host(host));
-        Ok(origins.iter().chain(&self.allow_origin).fold(access, |access, origin| access.with_origin(origin)))
     }
 }
 

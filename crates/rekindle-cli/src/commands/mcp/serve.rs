@@ -1,5 +1,7 @@
 //! Serving until the client goes or a signal comes, with a worker beside it.
 
+use std::time::Duration;
+
 use rekindle::worker::{CancellationToken, Worker};
 use rekindle::{Error, ErrorKind};
 use rekindle_mcp::McpServer;
@@ -15,6 +17,8 @@ use crate::run::Signals;
 /// The longest message a client may send on standard input. Longer ones cannot be answered, for nobody knows
 /// their ids: so this is well above what any tool takes, which says so itself.
 const MAX_MESSAGE: usize = 64 << 20;
+/// The time answers under way have to end, besides that of runs.
+const ANSWERS: Duration = Duration::from_secs(5);
 
 /// Serves the client at standard input and output, until it closes them.
 pub async fn stdio(log: &Log, server: McpServer, worker: Option<Worker>) -> Result<(), Failure> {
@@ -39,10 +43,15 @@ pub async fn stdio(log: &Log, server: McpServer, worker: Option<Worker>) -> Resu
     .await
 }
 
-/// Serves HTTP.
-pub async fn http(log: &Log, server: Server, worker: Option<Worker>) -> Result<(), Failure> {
-    log.serving(&format!("http://{}/mcp", server.address()))?;
+/// Serves HTTP, on a port or a socket. Signals are listened to before `announce` says so.
+pub async fn http(
+    log: &Log,
+    server: Server,
+    worker: Option<Worker>,
+    announce: impl FnOnce() -> std::io::Result<()>,
+) -> Result<(), Failure> {
     until_stopped(log, worker, |stop| async move {
+        announce().map_err(|error| Error::new(ErrorKind::Closed, "nobody reads the output").because(error))?;
         server.run_until(stop).await;
         Ok(())
     })
@@ -59,7 +68,8 @@ async fn until_stopped<F>(
 where
     F: Future<Output = Result<(), Error>>,
 {
-    let mut signals = Signals::listen()?;
+    let grace = worker.as_ref().map(Worker::longest_grace).unwrap_or_default();
+    let mut signals = Signals::listen(log.ui(), move || grace.get() + ANSWERS)?;
     let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
     let working = {
         let (drain, at_once) = (stop.clone(), at_once.clone());

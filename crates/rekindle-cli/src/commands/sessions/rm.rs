@@ -1,16 +1,18 @@
 //! `rekindle sessions rm`: removes sessions with everything in them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rekindle::operations::{self, Cleared};
 use rekindle::{Engine, Error, ErrorKind, Receipt, SessionKey};
+use rekindle_store::private::Modes;
 
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::reference;
 use crate::ui::table::{Cell, Table};
 use crate::ui::{printable, style, time};
 use crate::words::{next, number};
@@ -18,10 +20,10 @@ use crate::words::{next, number};
 /// Which sessions.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rekindle sessions rm trip-42\n  rekindle sessions rm trip-42 trip-43 --yes\n  rekindle sessions rm @ --dry-run\n  rekindle sessions rm trip-42 --receipt receipt.json\n\nAn encrypted session has a key of its own, which is destroyed with it: whatever copies of its records are\nleft cannot be read any more. The receipt says what was there and where the key had been copied."
+    after_help = "Examples:\n  rekindle sessions rm trip-42\n  rekindle sessions rm trip-42 trip-43 --yes\n  rekindle sessions rm trip-42 --dry-run\n  rekindle sessions rm trip-42 --receipt receipt.json\n\nAn encrypted session has a key of its own, which is destroyed with it: whatever copies of its records are\nleft cannot be read any more. The receipt says what was there and where the key had been copied.\n\nA removal that was stopped is finished by repeating it. Sessions are named by their whole ids, so that repeating it\nremoves no other one."
 )]
 pub struct Arguments {
-    /// The sessions
+    /// The sessions, by their whole ids
     #[arg(value_name = "SESSION", required = true)]
     sessions: Vec<String>,
     /// Does not ask
@@ -41,7 +43,7 @@ impl Arguments {
         let engine = app.engine(Access::Existing)?;
         let mut sessions: Vec<SessionKey> = Vec::new();
         for text in &self.sessions {
-            let session = app.session(&engine, text).await?;
+            let session = reference::exact_session(&engine, text).await?;
             if !sessions.contains(&session) {
                 sessions.push(session);
             }
@@ -103,7 +105,7 @@ struct Receipts<'a> {
 
 impl<'a> Receipts<'a> {
     fn create(path: &'a Path) -> Result<Self, Error> {
-        let created = OpenOptions::new().write(true).create_new(true).open(path);
+        let created = Modes::PRIVATE.create_new(path);
         let file = created.map_err(|error| unwritable(path).because(error).hint("nothing was removed"))?;
         Ok(Self { path, file })
     }
@@ -118,6 +120,22 @@ impl<'a> Receipts<'a> {
 
 fn unwritable(path: &Path) -> Error {
     Error::new(ErrorKind::PersistFailed, format!("the receipt cannot be written to {}", path.display()))
+}
+
+fn tell(app: &App, cleared: &Cleared) -> std::io::Result<()> {
+    let (name, reset, id) = (style::NAME, style::RESET, printable(cleared.session.id.as_str()));
+    let bytes = time::bytes(cleared.freed.bytes);
+    app.ui.line(match cleared.before {
+        true => format!("{name}{id}{reset} was removed before; what was left over is cleared now, {bytes}"),
+        false => format!("removed {name}{id}{reset}, {bytes}"),
+    })?;
+    for place in &cleared.elsewhere {
+        app.ui.note(format!(
+            "large values of it stay in {}: `rekindle gc --apply` clears them once the key `large_values` says so",
+            printable(place)
+        ));
+    }
+    Ok(())
 }
 
 async fn remove(app: &App, engine: &Engine, sessions: &[SessionKey], mut receipts: Option<Receipts<'_>>) -> Outcome {
@@ -137,13 +155,7 @@ async fn remove(app: &App, engine: &Engine, sessions: &[SessionKey], mut receipt
             ),
         })?;
         if !app.ui.is_json() {
-            let id = printable(session.id.as_str());
-            app.ui.line(format!(
-                "removed {}{id}{}, {}",
-                style::NAME,
-                style::RESET,
-                time::bytes(cleared.freed.bytes)
-            ))?;
+            tell(app, &cleared)?;
         }
         done.push(cleared);
     }

@@ -13,7 +13,7 @@ use rekindle::{BranchId, Damage, DamageKind, Defect, Engine, Error, ErrorKind, H
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use super::each::{Each, unless_deleted};
+use super::each::{Each, gone, unless_deleted};
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::{self, Outcome};
@@ -118,7 +118,7 @@ impl Arguments {
         live.clear();
         if self.all {
             seen.retain(|session, _| session.namespace == *engine.namespace());
-            sum.gone(missing(app, &engine).await, seen);
+            sum.gone(gone(app, &engine).await, seen);
         }
         match stream {
             Some(stream) => sum.end(stream)?,
@@ -148,19 +148,6 @@ async fn verify(engine: &Engine, session: &SessionKey, seen: &Heads) -> Result<O
 /// Returns whether one session cannot be verified while others can.
 fn is_about_session(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::VersionTooNew { .. } | ErrorKind::KeyMissing { .. })
-}
-
-/// The sessions that marks name and that are gone.
-async fn missing(app: &App, engine: &Engine) -> Vec<GoneSession> {
-    let Some(marks) = engine.journal().store().high_water() else { return Vec::new() };
-    match marks.gone(engine.namespace()).await {
-        Ok(gone) => gone,
-        Err(error) => {
-            let (warn, reset) = (style::WARN, style::RESET);
-            app.ui.remark(format!("{warn}note:{reset} whether sessions are gone cannot be told: {}", error.message()));
-            Vec::new()
-        }
-    }
 }
 
 /// Says which marks could not be compared. Whether the anchor could.

@@ -25,6 +25,11 @@ impl Log {
         Self { ui: app.ui.clone(), app: app.clone() }
     }
 
+    /// Where it is said.
+    pub fn ui(&self) -> &Ui {
+        &self.ui
+    }
+
     /// Says what happened.
     pub fn tell(&self, event: &WorkerEvent) {
         if self.ui.is_json() {
@@ -42,10 +47,14 @@ impl Log {
         }
     }
 
-    /// Says where clients are served.
-    pub fn serving(&self, url: &str) -> std::io::Result<()> {
+    /// Says where clients are served, and where their token is if one was made for them.
+    pub fn serving(&self, url: &str, token: Option<&std::path::Path>) -> std::io::Result<()> {
         if self.ui.is_json() {
-            return self.ui.json_line(&json!({ "event": "serving", "url": url }));
+            let mut line = json!({ "event": "serving", "url": url });
+            if let Some(path) = token {
+                line["token_file"] = path.display().to_string().into();
+            }
+            return self.ui.json_line(&line);
         }
         self.ui.note(format!("serving {}{url}{}", style::NAME, style::RESET));
         Ok(())

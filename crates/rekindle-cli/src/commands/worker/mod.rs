@@ -3,6 +3,7 @@
 mod files;
 mod log;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use rekindle_definitions::Built;
 use crate::app::App;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::run::{self, BuildArguments, Remembered, Signals};
+use crate::run::{self, BuildArguments, Chosen, Signals};
 use crate::ui::duration;
 pub use files::Files;
 pub use log::Log;
@@ -62,7 +63,7 @@ impl Arguments {
     /// Works.
     pub async fn run(self, app: &App) -> Outcome {
         let engine = app.queueing_engine()?;
-        let mut builder = self.configured(Worker::builder(engine))?;
+        let mut builder = self.configured(Worker::builder(engine.clone()))?;
         let mut built: Vec<Built> = Vec::new();
         for file in &self.files {
             let work = self.load(app, file).await?;
@@ -70,7 +71,7 @@ impl Arguments {
             builder = builder.work(work);
         }
         if self.files.is_empty() {
-            builder = builder.resolver(Files::new(app.clone()));
+            builder = builder.resolver(Files::new(app.clone(), engine, self.accept_drift.is_some()));
         }
         let log = Log::new(app);
         let heard = log.clone();
@@ -102,15 +103,16 @@ impl Arguments {
     }
 
     async fn load(&self, app: &App, file: &std::path::Path) -> Result<Built, Failure> {
-        let definition = run::load(file)?;
+        let definition = run::named(app, file)?;
         let model = app.settings.model().map(str::to_owned);
-        let remembered = Remembered::new(&definition, model, Default::default())?;
-        run::built(app, definition, &remembered, &BuildArguments::default()).await
+        let chosen = Chosen::new(app, definition, model, &BTreeMap::new())?;
+        run::built(app, &chosen, &BuildArguments::default(), None).await
     }
 
     /// Works until a signal, the time or the queue says that it is enough.
     async fn work(&self, log: &Log, worker: Worker) -> Result<WorkerReport, Failure> {
-        let mut signals = Signals::listen()?;
+        let grace = worker.longest_grace();
+        let mut signals = Signals::listen(log.ui(), move || grace.get())?;
         let (drain, at_once) = (CancellationToken::new(), CancellationToken::new());
         let work = worker.run_until(drain.clone(), at_once.clone());
         let time_is_up = async {

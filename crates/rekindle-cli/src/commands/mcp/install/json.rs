@@ -117,4 +117,22 @@ mod tests {
         }
         assert!(merged(&"[".repeat(100_000), "mcpServers", "rekindle", &json!({})).is_err());
     }
+
+    #[test]
+    fn fuzzed_files() {
+        let seeds = ["{\"mcpServers\": {\"a\": {\"x\": 1.0}}, \"b\": [1, 2]}", "{}", ""];
+        rekindle_fuzz::fuzz!("json-file").seeds(seeds).words(["\"mcpServers\":", "\"rekindle\":", ",}"]).text(|text| {
+            let written = merged(text, "mcpServers", "rekindle", &serde_json::json!({"command": "rekindle"})).ok()?;
+            // What was JSON with comments stays so, and a mark before it stays.
+            let without_mark = |text: &str| text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
+            let bare = without_mark(text);
+            if Object::read(&bare).is_ok() || bare.trim().is_empty() {
+                let whole = Object::read(&without_mark(&written)).unwrap();
+                let servers = Object::read(whole.get("mcpServers").unwrap().get()).unwrap();
+                let entry: Value = serde_json::from_str(servers.get("rekindle").unwrap().get()).unwrap();
+                assert_eq!(entry["command"], "rekindle", "{written}");
+            }
+            Some(())
+        });
+    }
 }

@@ -172,4 +172,24 @@ mod tests {
             assert!(put(text).is_err(), "{text}");
         }
     }
+
+    /// A file that can be read stays one when something is added, with everything that was in it.
+    #[test]
+    fn fuzzed_files() {
+        let seeds = [
+            "{\n  // c\n  \"servers\": {\n    \"a\": {\"x\": 1}, // d\n  },\n}",
+            "{}",
+            "{\"a\": \"// no\", /* b */ \"servers\": {}}",
+        ];
+        rekindle_fuzz::fuzz!("jsonc").seeds(seeds).words(["//", "/*", "*/", "\\\"", "\"servers\":", ",}"]).text(
+            |text| {
+                let written = put(text).ok()?;
+                let (before, after) = (parsed(&plain(text)).unwrap_or_default(), parsed(&plain(&written)).unwrap());
+                for (key, value) in before.iter().filter(|(key, _)| *key != "servers") {
+                    assert_eq!(after.get(key), Some(value), "{written}");
+                }
+                Some(())
+            },
+        );
+    }
 }

@@ -78,4 +78,21 @@ mod tests {
             assert!(merged(text, "mcp_servers", "rekindle", &launch("r")).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn fuzzed_files() {
+        let seeds = [
+            "a = 1\n[mcp_servers.x]\ncommand = \"y\"\n",
+            "# c\n[mcp_servers.rekindle]\ncommand = \"old\"\n[b]\nc = 2\n",
+            "",
+        ];
+        rekindle_fuzz::fuzz!("toml-file")
+            .seeds(seeds)
+            .words(["[mcp_servers.rekindle]\n", "\"\"\"", "[[b]]\n", "#"])
+            .text(|text| {
+                let written = merged(text, "mcp_servers", "rekindle", &launch("new")).ok()?;
+                let _ = parsed(&written).unwrap();
+                Some(())
+            });
+    }
 }

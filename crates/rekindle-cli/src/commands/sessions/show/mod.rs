@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::owner;
 use crate::ui::{fit, printable, style};
-use crate::words::{self, name_of, next, value};
+use crate::words::{self, author_of, name_of, next, value};
 
 /// Which session.
 #[derive(Debug, Args)]
@@ -88,7 +88,7 @@ fn waits(app: &App, shown: &Shown, now: Timestamp, columns: usize) -> Vec<String
             lines.push(format!("    {dim}{what}{reset} {}", words::when(at, now)));
         }
         for decision in &wait.decisions {
-            let said = format!("{} by {} {}", name_of(&decision.decision), decision.author, decision.reason);
+            let said = format!("{} by {} {}", name_of(&decision.decision), author_of(decision), decision.reason);
             lines.push(format!("    {dim}decided{reset} {}", fit(&said, columns.clamp(24, 400) - 12)));
         }
         lines.extend(next::answers(app, &shown.header.key, wait).iter().map(|line| format!("    {}", printable(line))));
