@@ -104,7 +104,7 @@ fn acquire_sql(schema: &str) -> String {
          UPDATE {schema}.branches b SET epoch = b.epoch + 1, lease_owner = $4, lease_epoch = b.epoch + 1,
              lease_expires = least(free.now::numeric + $5, 9223372036854775807)::int8
          FROM free WHERE b.id = free.id
-         RETURNING b.lease_owner, b.lease_epoch, b.lease_expires, b.head, b.head_hash"
+         RETURNING b.lease_owner, b.lease_epoch, b.lease_expires, b.head, b.head_hash, free.now"
     )
 }
 
@@ -117,7 +117,7 @@ async fn renew(scope: &Scope<'_>, request: &LeaseRequest, epoch: Epoch, ttl: Dur
          FROM {schema}.sessions s
          WHERE s.namespace = $1 AND s.session = $2 AND b.session = s.id AND b.name = $3 AND b.lease_epoch = $4
              AND {live}
-         RETURNING b.lease_owner, b.lease_epoch, b.lease_expires, b.head, b.head_hash"
+         RETURNING b.lease_owner, b.lease_epoch, b.lease_expires, b.head, b.head_hash, {now}"
     );
     let (epoch, ttl) = (signed(epoch.0), micros(ttl));
     let names = names(request);
@@ -144,7 +144,8 @@ async fn release(scope: &Scope<'_>, request: &LeaseRequest, owner: &OwnerId, epo
                  AND b.lease_owner = $6 FOR UPDATE OF b)
          UPDATE {schema}.branches b SET lease_owner = NULL, lease_epoch = NULL, lease_expires = NULL
          FROM held WHERE b.id = held.id
-         RETURNING held.lease_owner, held.lease_epoch, least(held.lease_expires, {now}), b.head, b.head_hash"
+         RETURNING held.lease_owner, held.lease_epoch, least(held.lease_expires, {now}), b.head, b.head_hash,
+             {now}"
     );
     let (epoch, owner) = (signed(epoch.0), owner.as_str());
     let names = names(request);
@@ -164,15 +165,12 @@ fn names(request: &LeaseRequest) -> [&str; 3] {
     [request.session.namespace.as_str(), request.session.id.as_str(), request.branch.as_str()]
 }
 
-/// The lease in a row: its owner, epoch and end, and the head of its branch.
+/// The lease in a row: its owner, epoch and end, the head of its branch, and the server's time.
 fn granted(request: &LeaseRequest, row: &Row) -> Outcome<Lease> {
     let (owner, epoch, expires_at) = (parsed(row, 0)?, Epoch(unsigned(row, 1)?), time(row, 2)?);
     let info = LeaseInfo { owner, epoch, expires_at, boot: None };
     let head = Head { seq: Seq(unsigned(row, 3)?), hash: hash(row, 4)? };
-    let observed_at = match &request.action {
-        LeaseAction::Acquire { ttl, .. } | LeaseAction::Renew { ttl, .. } => expires_at.minus(*ttl),
-        LeaseAction::Release { .. } => expires_at,
-    };
+    let observed_at = time(row, 5)?;
     Ok(Lease { session: request.session.clone(), branch: request.branch.clone(), info, head, observed_at })
 }
 
