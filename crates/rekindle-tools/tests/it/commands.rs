@@ -59,12 +59,13 @@ async fn a_program_gets_the_variables_it_is_given_and_no_others() {
     let text = call(env, json!({"a": "Oslo"})).await.unwrap();
     let mut lines: Vec<_> = text.as_str().unwrap().lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines.len(), 6, "{lines:?}");
+    assert_eq!(lines.len(), 7, "{lines:?}");
     assert_eq!(lines[0], "CITY=in Oslo");
     assert_eq!(lines[1..3], ["LANG=C", "PATH=/usr/bin:/bin"]);
-    assert!(lines[3].starts_with("REKINDLE_IDEMPOTENCY_KEY=") && lines[3].len() > 30);
-    assert_eq!(lines[4], "REKINDLE_SESSION=s");
-    assert_eq!(lines[5], "TOKEN=[secret token]", "the program had it, the journal has not");
+    assert!(lines[3].strip_prefix("REKINDLE_FENCE=").is_some_and(|epoch| epoch.parse::<u64>().is_ok()), "{lines:?}");
+    assert!(lines[4].starts_with("REKINDLE_IDEMPOTENCY_KEY=") && lines[4].len() > 30);
+    assert_eq!(lines[5], "REKINDLE_SESSION=s");
+    assert_eq!(lines[6], "TOKEN=[secret token]", "the program had it, the journal has not");
 }
 
 #[tokio::test]
