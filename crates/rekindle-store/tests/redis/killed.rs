@@ -106,7 +106,9 @@ async fn a_lost_answer_is_no_conflict() {
     let server = Redis::shared();
     let proxy = Proxy::start(server.port());
     let handle = store(&format!("{}?prefix=swallow&timeout=2000", proxy.url()));
-    let mut head = created(&*handle, "a").await;
+    let head = created(&*handle, "a").await;
+    // The server knows the script: otherwise its answer to that would be the one that is lost.
+    let mut head = handle.append(&step("a", head, 10)).await.unwrap().head;
     for cut in [false, true] {
         let append = step("a", head, 10);
         proxy.swallow(true);
