@@ -69,7 +69,7 @@ mod postgres;
 pub mod private;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "objects")]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "objects"))]
 mod retry;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -57,6 +57,9 @@ pub fn schemes() -> Vec<&'static str> {
 /// With the feature `objects`, the setting `large_values` names a bucket for large values of any
 /// store, `large_values_from` from how many bytes on, and `large_values_…` any setting of that bucket.
 ///
+/// Calls to a store on a server are made again while the server does not answer, for six seconds and twenty times at most:
+/// `retry_for` and `retry_attempts`, in the URL or among the settings, say otherwise.
+///
 /// A `sqlite:` or `file:` store notices when it was set back to an older state ([`Anchored`]): marks of
 /// the highest heads stand beside it, in `<path>-marks`, unless the setting `marks` is `false`. The setting
 /// `anchor` names another store or bucket for marks of any store, and `anchor_…` any setting of that.
@@ -90,15 +93,27 @@ fn open_unmarked(url: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(crate::sqlite::SqliteStore::open(path, options)?)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => Ok(Arc::new(crate::redis::RedisStore::open(url, options)?)),
+        "redis" | "rediss" => repeating(url, options, crate::redis::RedisStore::open),
         #[cfg(feature = "postgres")]
-        "postgres" => Ok(Arc::new(crate::postgres::PostgresStore::open(url, options)?)),
+        "postgres" => repeating(url, options, crate::postgres::PostgresStore::open),
         #[cfg(feature = "objects")]
         scheme if crate::objects::SCHEMES.contains(&scheme) => {
             Ok(Arc::new(crate::objects::ObjectsStore::open(url, options)?))
         }
         _ => Err(unknown(scheme)),
     }
+}
+
+/// A store on a server, whose calls are made again while the server is away.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+fn repeating<S: Store>(
+    url: &str,
+    mut options: StoreOptions,
+    open: fn(&str, StoreOptions) -> Result<S>,
+) -> Result<Arc<dyn Store>> {
+    let policy = crate::retry::RetryPolicy::take(url, &mut options);
+    let (url, policy) = policy.map_err(|error| error.during("open store"))?;
+    Ok(Arc::new(crate::retry::RetryStore::new(open(&url, options)?, policy)))
 }
 
 /// The error of a URL that does not say where the store is.

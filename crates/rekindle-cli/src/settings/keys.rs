@@ -33,6 +33,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("large_values_from", "256KiB", "from which size on they go there"),
     key(
+        "retry_for",
+        "6s",
+        "how long a request that the server of a store or bucket does not answer is made again; two fifths of a shorter lease",
+    ),
+    key("retry_attempts", "20", "how often such a request is made at most"),
+    key(
         "marks",
         "true",
         "sqlite: and file: stores: whether marks beside the store show when it was set back to an older state",

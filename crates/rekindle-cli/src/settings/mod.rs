@@ -216,14 +216,24 @@ impl Settings {
 
     /// How a bucket is opened: with what its service is told beside the URL.
     pub fn bucket_options(&self, url: &str, create: bool) -> StoreOptions {
-        let settings = remote::service_settings(url, |name| std::env::var(name).ok());
-        let mut options = StoreOptions::new().with_create(create).with_staleness(STALENESS);
+        let options = StoreOptions::new().with_create(create).with_staleness(STALENESS);
+        self.with_service(options, "", url)
+    }
+
+    /// Adds what a service is told beside its URL: its variables, and how often requests are made again.
+    fn with_service(&self, options: StoreOptions, prefix: &str, url: &str) -> StoreOptions {
+        let variables = remote::service_settings(url, |name| std::env::var(name).ok());
         // A request is not repeated for longer than the owner of a lease surely is its owner.
-        let unsaid = remote::is_bucket(url) && !url.contains("retry_for=");
-        if let Some(lease) = self.form.lease.filter(|lease| unsaid && *lease < REPEATS_FIT) {
-            options = options.with_setting("retry_for", format!("{}ms", (lease * 2 / 5).as_millis()));
-        }
-        settings.into_iter().fold(options, |options, (name, value)| options.with_setting(name, value))
+        let fits = || Some(self.form.lease.filter(|lease| *lease < REPEATS_FIT)? * 2 / 5);
+        let total = self.form.retry_for.or_else(fits).map(|total| format!("{}ms", total.as_millis()));
+        let attempts = self.form.retry_attempts.map(|attempts| attempts.to_string());
+        let repeats = [("retry_for", total), ("retry_attempts", attempts)].into_iter();
+        let unsaid = |name: &str| remote::is_remote(url) && !url.contains(&format!("{name}="));
+        let repeats = repeats.filter_map(|(name, value)| Some((name.to_owned(), value.filter(|_| unsaid(name))?)));
+        variables
+            .into_iter()
+            .chain(repeats)
+            .fold(options, |options, (name, value)| options.with_setting(format!("{prefix}{name}"), value))
     }
 
     /// How a store is opened. The password, the anchor and the place of large values are those of the
@@ -237,10 +247,7 @@ impl Settings {
             return Ok(options);
         }
         if let Some(place) = self.form.anchor.as_deref().and_then(|place| self.place("anchor", place)) {
-            for (name, value) in remote::service_settings(&place, |name| std::env::var(name).ok()) {
-                options = options.with_setting(format!("anchor_{name}"), value);
-            }
-            options = options.with_setting("anchor", place);
+            options = self.with_service(options, "anchor_", &place).with_setting("anchor", place);
         }
         if let Some(reference) = self.form.store_password.as_ref().filter(|_| remote::takes_password(url)) {
             let reference = match self.layers.get("store_password") {
@@ -250,10 +257,7 @@ impl Settings {
             options = options.with_setting("password", SystemSecrets.resolve(&reference)?.expose());
         }
         if let Some(place) = self.form.large_values.as_deref().and_then(|place| self.place("large_values", place)) {
-            for (name, value) in remote::service_settings(&place, |name| std::env::var(name).ok()) {
-                options = options.with_setting(format!("large_values_{name}"), value);
-            }
-            options = options.with_setting("large_values", place);
+            options = self.with_service(options, "large_values_", &place).with_setting("large_values", place);
             if let Some(bytes) = self.form.large_values_from {
                 options = options.with_setting("large_values_from", bytes.to_string());
             }

@@ -24,7 +24,7 @@ fn store(url: &str) -> PostgresStore {
     PostgresStore::open(url, StoreOptions::new()).unwrap()
 }
 
-fn journal(store: impl Store) -> Journal {
+pub fn journal(store: impl Store) -> Journal {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&std::process::id().to_le_bytes().repeat(2));
     Journal::new(Arc::new(store), Codec::new(), Arc::new(SystemClock), IdSource::seeded(seed))
@@ -34,7 +34,7 @@ fn key(id: &str) -> SessionKey {
     SessionId::new(id).unwrap().into()
 }
 
-async fn session(journal: &Journal, id: &str) -> History {
+pub async fn session(journal: &Journal, id: &str) -> History {
     journal.create(SessionHeader::new(key(id))).await.unwrap();
     History::begin(journal, &key(id)).await
 }

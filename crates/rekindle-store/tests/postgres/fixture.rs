@@ -41,6 +41,17 @@ pub fn new_schema() -> String {
     format!("Te%22st%20{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// The same as users open it, which makes calls again.
+#[derive(Default)]
+pub struct Repeating(Shared);
+
+#[async_trait]
+impl Fixture for Repeating {
+    async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {
+        rekindle_store::open(&self.0.url, StoreOptions::new().with_clock(clock)).unwrap()
+    }
+}
+
 #[async_trait]
 impl Fixture for Shared {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn Store> {

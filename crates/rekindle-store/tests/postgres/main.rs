@@ -11,6 +11,7 @@ mod notices;
 mod opening;
 mod proxy;
 mod races;
+mod retries;
 mod tls;
 mod together;
 mod wakes;

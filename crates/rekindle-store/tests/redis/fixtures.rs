@@ -12,7 +12,7 @@ use rekindle_core::{
     SessionKey, Slot, Store, StoreExt as _, Timestamp,
 };
 use rekindle_servers::Redis;
-use rekindle_store::{StoreOptions, open};
+use rekindle_store::{RedisStore, StoreOptions, open};
 use rekindle_testkit::Fixture;
 
 /// A prefix nobody else uses in this process.
@@ -89,9 +89,9 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The store a URL names, by the server's clock.
+/// The store itself, which makes no call again.
 pub fn store(url: &str) -> Arc<dyn Store> {
-    open(url, StoreOptions::new()).unwrap()
+    Arc::new(RedisStore::open(url, StoreOptions::new()).unwrap())
 }
 
 /// The key of a session.

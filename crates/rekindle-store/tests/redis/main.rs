@@ -13,6 +13,7 @@ mod marks;
 mod proxy;
 mod refusals;
 mod replicas;
+mod retries;
 mod wakes;
 
 use fixtures::{Cluster, Shared};

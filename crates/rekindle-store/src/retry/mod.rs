@@ -1,12 +1,21 @@
-//! Repeating requests: one policy, whichever store makes them.
+//! Repeating requests: one policy, whichever store makes them. Object storage repeats each request; stores on a server
+//! repeat calls ([`RetryStore`]).
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod store;
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rekindle_core::{Error, Result, Retries, Retry};
+use rekindle_core::{Error, ErrorKind, Result, Retries};
 use tokio::time::Instant;
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use self::store::RetryStore;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::options::StoreOptions;
 
 /// When a request that failed is made again: with growing pauses, at most so often, and for so long. The time is well
 /// within the default lease of an engine, so that an owner that repeats a request still is the owner afterwards.
@@ -49,6 +58,22 @@ impl RetryPolicy {
         Ok(self)
     }
 
+    /// Takes what a URL and its options say; returns the URL without it. Options win.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    pub(crate) fn take(url: &str, options: &mut StoreOptions) -> Result<(String, Self)> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let ours = |part: &&str| SETTINGS.iter().find(|name| part.split('=').next() == Some(**name)).copied();
+        let (mine, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(|part| ours(part).is_some());
+        let in_url = |name: &str| {
+            let value = mine.iter().rev().find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+            value.map(str::to_owned)
+        };
+        let policy = Self::default().configured(|name| options.settings.get(name).cloned().or_else(|| in_url(name)))?;
+        options.settings.retain(|name, _| !SETTINGS.contains(&name.as_str()));
+        let others = others.join("&");
+        Ok((if others.is_empty() { address.to_owned() } else { format!("{address}?{others}") }, policy))
+    }
+
     /// The pause before the attempt behind `attempts`, at `elapsed`; nothing if there is to be none.
     fn pause(&self, attempts: u32, elapsed: Duration, random: u64) -> Option<Duration> {
         if attempts >= self.attempts {
@@ -83,7 +108,7 @@ impl Retrying {
         let (began, mut attempts) = (Instant::now(), 1);
         loop {
             let error = match request().await {
-                Err(error) if error.retry() == Retry::Later => error,
+                Err(error) if *error.kind() == ErrorKind::StoreUnavailable => error,
                 other => return other,
             };
             let random = self.random.hash_one((attempts, began.elapsed()));
@@ -131,8 +156,6 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
-
-    use rekindle_core::ErrorKind;
 
     use super::*;
 
@@ -182,6 +205,22 @@ mod tests {
         }
     }
 
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[test]
+    fn what_a_url_says_of_repetitions_is_taken_out_of_it() {
+        let check = |url: &str, without: &str, seconds, attempts| {
+            let (rest, policy) = RetryPolicy::take(url, &mut StoreOptions::new()).unwrap();
+            assert_eq!((rest.as_str(), policy.total.as_secs(), policy.attempts), (without, seconds, attempts), "{url}");
+        };
+        check("redis://h", "redis://h", 6, 20);
+        check("redis://h?retry_for=9s", "redis://h", 9, 20);
+        check("redis://h?a=b&retry_attempts=3&retry_for=1m&retry_form=x", "redis://h?a=b&retry_form=x", 60, 3);
+        let mut options = StoreOptions::new().with_setting("retry_for", "2s").with_setting("password", "p");
+        let (_, policy) = RetryPolicy::take("redis://h?retry_for=9s", &mut options).unwrap();
+        assert_eq!((policy.total.as_secs(), options.settings.len()), (2, 1));
+        assert!(RetryPolicy::take("redis://h?retry_for=soon", &mut StoreOptions::new()).is_err());
+    }
+
     /// Fails so often with an error of that kind; the result, the attempts, and what is told of them.
     async fn after(failures: u32, kind: ErrorKind) -> (Result<u32>, u32, Retries) {
         let (retrying, calls) = (Retrying::new(RetryPolicy::default()), AtomicU32::new(0));
@@ -203,6 +242,9 @@ mod tests {
         assert!(seen.last.is_some_and(|last| last.contains("no")));
         let (result, calls, seen) = after(1, ErrorKind::NotFound).await;
         assert_eq!((result.unwrap_err().kind(), calls, seen), (&ErrorKind::NotFound, 1, Retries::default()));
+        // May pass later, but not within seconds, and is no fault of the way there.
+        let (result, calls, _) = after(1, ErrorKind::PersistFailed).await;
+        assert_eq!((result.unwrap_err().kind(), calls), (&ErrorKind::PersistFailed, 1));
     }
 
     #[tokio::test(start_paused = true)]
