@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::carry;
 use super::change::{Added, Change, Entry};
 use super::envelope;
-use super::layout::{LARGEST_NUMBER, hex, parse_hex};
+use super::layout::{Folder, LARGEST_NUMBER, hex, parse_hex};
 use super::segment::Segment;
 
 /// How many changes a snapshot remembers by nonce, so that a writer that was overtaken by it can
@@ -239,11 +239,17 @@ impl State {
     pub(super) fn session(&self, key: &SessionKey, operation: &'static str) -> Result<&SessionInfo> {
         match &self.info {
             Some(info) if info.header.key == *key => Ok(info),
-            Some(info) => {
-                let message = format!("the objects of this session hold the session {}", info.header.key);
-                Err(Error::corrupt(message).during(operation).on(key))
-            }
+            Some(info) => Err(another(info).during(operation).on(key)),
             None => Err(Error::not_found("there is no such session").during(operation).on(key)),
+        }
+    }
+
+    /// Fails if the objects in a folder are those of a session that belongs into another one. Taken for a session
+    /// that is gone, it would be left out of lists.
+    pub(super) fn check_folder(&self, folder: &Folder) -> Result<()> {
+        match self.info.as_ref().filter(|info| Folder::of(&info.header.key) != *folder) {
+            Some(info) => Err(another(info)),
+            None => Ok(()),
         }
     }
 
@@ -255,6 +261,10 @@ impl State {
             Piece::Logged { .. } => None,
         })
     }
+}
+
+fn another(info: &SessionInfo) -> Error {
+    Error::corrupt(format!("the objects of this session hold the session {}", info.header.key))
 }
 
 /// The envelope and the frames of a change, without what its object carries along; nothing if they are not all

@@ -216,6 +216,7 @@ impl Inner {
         if let Some(state) = slot
             && self.was_looked_at(folder, staleness)
         {
+            state.check_folder(folder)?;
             return Ok(state.clone());
         }
         let looked = Started::now();
@@ -229,6 +230,7 @@ impl Inner {
         // Names that do not exist are not worth remembering.
         *slot = (state.head != 0).then(|| state.clone());
         self.looked.put(folder, looked);
+        state.check_folder(folder)?;
         Ok(state)
     }
 

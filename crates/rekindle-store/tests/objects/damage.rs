@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use rekindle_core::values::{Change, ValueKey, ValueKind};
 use rekindle_core::{
-    Append, BranchId, DamageKind, ErrorKind, Hash, Head, Namespace, NewSession, ReadFrames, Slot, Store, StoreExt,
+    Append, BranchId, DamageKind, ErrorKind, Hash, Head, Namespace, NewSession, ReadFrames, SessionQuery, Slot, Store,
+    StoreExt,
 };
 use rekindle_store::{ObjectsStore, StoreOptions};
 
@@ -183,4 +184,37 @@ async fn an_index_that_does_not_fit_its_frames_is_damage() {
         damaged.collect()
     };
     assert_eq!(damaged(slots(&objects).await), [DamageKind::Index, DamageKind::Index]);
+}
+
+#[tokio::test]
+async fn a_session_whose_objects_are_those_of_another_is_damaged_and_stays_listed() {
+    let objects = Simulated::default();
+    let store = open(&objects);
+    for id in ["a", "b"] {
+        let info = store.create(&NewSession::new(header(id))).await.unwrap();
+        let mut head: Head = info.branch(&BranchId::main()).unwrap().head;
+        for n in 0..3 {
+            let frame = frame(&key(id), &BranchId::main(), head, &format!("text {n}"));
+            store.append(&Append::new(key(id), BranchId::main(), head, vec![frame.clone()])).await.unwrap();
+            head = head_of(&frame);
+        }
+    }
+    // The last change carries those before it along, so it stands for all of them.
+    let last = |id: &str| named(&objects, &format!("/{id}/log/")).pop().unwrap();
+    let mut foreign = Vec::new();
+    objects.alter(&last("b"), |bytes| foreign = bytes.clone());
+    objects.alter(&last("a"), |bytes| *bytes = foreign);
+
+    let store = open(&objects);
+    // From nothing, and from what was read before.
+    for _ in 0..2 {
+        let error = store.open(&key("a")).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Corrupt);
+        assert!(error.message().contains("hold the session"), "{error:?}");
+        let mut query = SessionQuery::new(Namespace::default());
+        query.oldest_first = true;
+        let listed = store.list(&query).await.unwrap().sessions;
+        let seen = listed.iter().map(|info| (info.header.key.id.as_str(), info.damage.len()));
+        assert_eq!(seen.collect::<Vec<_>>(), [("a", 1), ("b", 0)]);
+    }
 }

@@ -27,6 +27,7 @@ pub fn damage(copied: &Copied, how: How) {
     let sessions = copied.place.path("data/sessions/default");
     let own = sessions.join("s");
     drop_copies(&own);
+    drop_copies(&sessions.join("t"));
     let keys = || files_in(&copied.place.path("data/values/default/data-key"));
     match how {
         // The object that created the session holds its header.
