@@ -19,9 +19,12 @@ use super::{RetryPolicy, Retrying};
 
 /// Makes calls again while the server of the store it wraps is away.
 ///
-/// Every call of the contract is safe to repeat; one whose reply was lost recognises what it did. Two kinds of calls
-/// pass through as they are: claims of jobs, of which a repeated one would take other jobs and leave the first ones
-/// held for nothing, and listening for notices. Workers repeat both by themselves.
+/// Calls are repeated that recognise what an attempt whose reply was lost has done. These pass through as they are:
+///
+/// * `remove` and `dequeue` go by name. Between two attempts somebody may have created a session, a branch or a job of
+///   that name, which the second attempt would take away.
+/// * `claim` would take other jobs, and leave the first ones held for nothing. Workers repeat it by themselves.
+/// * `listen` is begun again by whoever listens.
 #[derive(Debug)]
 pub struct RetryStore<S> {
     store: S,
@@ -89,7 +92,7 @@ impl<S: Store> Store for RetryStore<S> {
     }
 
     async fn remove(&self, removal: &Removal) -> Result<Removed> {
-        self.retrying.run(|| self.store.remove(removal)).await
+        self.store.remove(removal).await
     }
 
     async fn check(&self) -> Result<Vec<Defect>> {
@@ -138,7 +141,7 @@ impl<S: Store> Queue for RetryStore<S> {
     }
 
     async fn dequeue(&self, session: &SessionKey) -> Result<bool> {
-        self.retrying.run(|| self.inner_queue().dequeue(session)).await
+        self.inner_queue().dequeue(session).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed> {
