@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rekindle_core::{BranchId, ErrorKind, Lease, OwnerId, Result, Retries, StoreExt as _};
+use rekindle_core::{BranchId, Error, ErrorKind, Lease, OwnerId, Result, Retries, StoreExt as _};
 use tokio::sync::watch;
 
 use super::{Driver, Shared};
@@ -76,8 +76,11 @@ impl Driver {
 impl Shared {
     async fn renew(&self) -> Result<()> {
         let started = Instant::now();
-        let renewed = self.engine.journal().store().renew(&self.lease, self.engine.lease()).await;
-        match renewed {
+        let renewal = self.engine.journal().store().renew(&self.lease, self.engine.lease());
+        // Another attempt has time before the lease ends, perhaps over a connection that is not hung.
+        let renewed = tokio::time::timeout(self.engine.lease() / 3, renewal).await;
+        let unanswered = |_| Err(Error::new(ErrorKind::StoreUnavailable, "the renewal of the lease was not answered"));
+        match renewed.unwrap_or_else(unanswered) {
             Ok(lease) => {
                 self.engine.observe(&lease);
                 self.deadline.renewed(started, self.engine.lease());
@@ -98,7 +101,7 @@ impl Shared {
 
 impl Shared {
     /// A lease that was lost because nobody could renew it has another cause than most think.
-    fn explained(&self, error: rekindle_core::Error) -> rekindle_core::Error {
+    fn explained(&self, error: Error) -> Error {
         let late = Duration::from_micros(self.late_micros.load(Ordering::SeqCst));
         if late < self.engine.lease() / 2 {
             return error.hint("somebody else may run the session now; resume it to go on from the journal");
@@ -140,9 +143,11 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             return;
         }
         if told || looked.elapsed() >= pace.next() {
-            match shared.look_into_inbox().await {
-                true => pace.quicken(),
-                false => pace.slow_down(),
+            // A look that hangs must not keep the lease from being renewed.
+            let room = (ttl / 3).saturating_sub(renewed.elapsed()).max(ttl / 10);
+            match tokio::time::timeout(room, shared.look_into_inbox()).await {
+                Ok(true) => pace.quicken(),
+                Ok(false) | Err(_) => pace.slow_down(),
             }
             looked = Instant::now();
         }

@@ -4,4 +4,5 @@
 mod basics;
 mod crash;
 mod dropped;
+mod hung;
 mod support;
