@@ -232,7 +232,7 @@ async fn two_that_archive_the_same_session_at_once_do_not_lose_it_between_them()
         // The session goes on; the other one has written, and is about to clear up and to remove it.
         engine.journal().send(&key, &[set("sent", 2)]).await.unwrap();
         let original = whole(&engine, &key).await;
-        let late = Held::new(&shelf, "list", "");
+        let late = Held::new(&shelf, "older_than", "");
         let second = run(late.clone());
         late.reached.acquire().await.unwrap().forget();
         early.go_on.add_permits(1);
@@ -284,6 +284,31 @@ async fn the_removal_of_an_archive_stopped_at_any_call_is_finished_by_the_same_c
                 break;
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_not_archived_again_while_its_archive_is_removed() {
+    for (call, end) in [("put", ".json"), ("delete", ".zst"), ("delete", ".json")] {
+        let (engine, shelf) = (engine(memory(), Codec::new()), Shelf::new());
+        let key = rich(&engine, "a").await;
+        let original = whole(&engine, &key).await;
+        let keep = ArchiveOptions { keep: true, ..ArchiveOptions::default() };
+        operations::archive(&engine, &shelf, &key, &keep).await.unwrap();
+        let held = Held::new(&shelf, call, end);
+        let removing = {
+            let (engine, key, held) = (engine.clone(), key.clone(), held.clone());
+            let options = RestoreOptions { remove: true, ..RestoreOptions::default() };
+            tokio::spawn(async move { operations::restore(&engine, &*held, &key, &options).await })
+        };
+        held.reached.acquire().await.unwrap().forget();
+        let refused = archive(&engine, &shelf, &key).await.unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Protected | ErrorKind::AlreadyRunning { .. }), "{refused:?}");
+        held.go_on.add_permits(1);
+        assert!(removing.await.unwrap().unwrap().removed);
+        assert_eq!(whole(&engine, &key).await, original, "{call} {end}");
+        // Nobody holds it any more.
+        assert!(archive(&engine, &shelf, &key).await.unwrap().removed);
     }
 }
 

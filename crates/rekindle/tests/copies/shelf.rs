@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -139,5 +140,10 @@ impl ArchivePlace for Held {
     async fn list(&self, folder: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, u64)>> {
         self.pass("list", folder).await;
         self.shelf.list(folder, after, limit).await
+    }
+
+    async fn older_than(&self, folder: &str, age: Duration) -> Result<Vec<(String, u64)>> {
+        self.pass("older_than", folder).await;
+        self.shelf.older_than(folder, age).await
     }
 }

@@ -1,6 +1,8 @@
 //! Out of the archive, back into a store.
 
-use rekindle_core::{Error, ErrorKind, ImportOptions, Result, SessionInfo, SessionKey};
+use std::time::Duration;
+
+use rekindle_core::{Error, ErrorKind, ImportOptions, Result, SessionInfo, SessionKey, StoreExt as _};
 use serde::Serialize;
 
 use super::entry::{self, ArchiveEntry, folder_of};
@@ -10,6 +12,9 @@ use crate::engine::Engine;
 
 /// The most bytes an archive may decompress to, see [`ImportOptions::max_decompressed`].
 const MAX_DECOMPRESSED: u64 = 4 << 30;
+
+/// Lease on a session while its archive is removed: longer than the few requests of that take.
+const LEASE: Duration = Duration::from_secs(120);
 
 /// How to restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,14 +99,37 @@ async fn restore_session(
         check(engine, &key, &held, moved.same_hashes).await?;
     }
     if options.remove {
-        remove(engine, place, &restored.archive).await?;
+        remove(engine, place, &key, &restored.archive).await?;
         restored.removed = true;
     }
     Ok(restored)
 }
 
-/// Removes an archive. The entry is the record of it: marked first, deleted last.
-async fn remove(engine: &Engine, place: &dyn ArchivePlace, archive: &ArchiveEntry) -> Result<()> {
+/// Removes the archive of a session that is in the store as `key`. Under its lease: nobody can archive the session
+/// again, and take it out of the store, while its archive goes.
+async fn remove(engine: &Engine, place: &dyn ArchivePlace, key: &SessionKey, archive: &ArchiveEntry) -> Result<()> {
+    let store = engine.journal().store();
+    let branch = store.open(key).await?.current;
+    let lease = store.acquire(key, &branch, &engine.new_owner()?, LEASE).await.map_err(|error| {
+        error.hint("the session is back, and its archive is still there: remove that when nobody runs the session")
+    })?;
+    let removed = remove_leased(engine, place, key, archive).await;
+    // If it cannot be given back, it expires.
+    let _ = store.release(&lease).await;
+    removed
+}
+
+/// The entry is the record of the removal: marked first, deleted last.
+async fn remove_leased(
+    engine: &Engine,
+    place: &dyn ArchivePlace,
+    key: &SessionKey,
+    archive: &ArchiveEntry,
+) -> Result<()> {
+    let held = engine.journal().store().open(key).await?;
+    if held.header.key == archive.session && held.header.incarnation != archive.incarnation {
+        return Err(in_the_way("another session of that id is in the store"));
+    }
     let marked = ArchiveEntry { removing: true, ..archive.clone() };
     place.put(&archive.name(), marked.to_bytes()?).await?;
     place.delete(&archive.object_name()).await?;
@@ -126,7 +154,7 @@ async fn finish_removal(
         return Err(Error::not_found(message).hint("--remove finishes that, under the id it was restored to"));
     }
     if removed {
-        remove(engine, place, &archive).await?;
+        remove(engine, place, &key, &archive).await?;
     }
     Ok(Restored { session: key, dry_run: options.dry_run, archive, there, same_hashes: true, removed })
 }

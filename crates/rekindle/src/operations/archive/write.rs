@@ -58,6 +58,9 @@ pub async fn archive(
     archive_session(engine, place, session, options).await.map_err(context)
 }
 
+/// Age from which on an object without an entry is nobody's work in progress.
+const ABANDONED: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+
 async fn archive_session(
     engine: &Engine,
     place: &dyn ArchivePlace,
@@ -94,7 +97,7 @@ async fn archive_session(
         Some(known) => known,
         None => write(engine, place, session, known.as_ref()).await?,
     };
-    tidy(place, &entry).await?;
+    tidy(place, &entry, known.as_ref()).await?;
     // Before the session goes: until then its key is not mistaken for one that nobody needs.
     engine.journal().note_archive(&entry.owner(), &place.shown()).await?;
     let freed = match options.keep {
@@ -236,14 +239,15 @@ pub(super) async fn fetch(place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Res
     }
 }
 
-/// Removes objects that no entry names: what an attempt left that was stopped, or what was replaced.
-async fn tidy(place: &dyn ArchivePlace, entry: &ArchiveEntry) -> Result<()> {
+/// Removes objects that no entry names: the one of the archive that was replaced, and what an attempt left that was
+/// stopped long ago. A younger one may be that of somebody who is about to write its entry.
+async fn tidy(place: &dyn ArchivePlace, entry: &ArchiveEntry, replaced: Option<&ArchiveEntry>) -> Result<()> {
     let stem = entry.name().trim_end_matches(".json").to_owned() + "-";
-    let (mine, folder) = (entry.object_name(), folder_of(&entry.session));
-    for (name, _) in place.list(&folder, None, 1_000).await? {
-        if name.starts_with(&stem) && name.ends_with(".zst") && name != mine {
-            place.delete(&name).await?;
-        }
+    let mine = entry.object_name();
+    let old = place.older_than(&folder_of(&entry.session), ABANDONED).await?;
+    let old = old.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(&stem) && name.ends_with(".zst"));
+    for name in old.chain(replaced.map(ArchiveEntry::object_name)).filter(|name| *name != mine) {
+        place.delete(&name).await?;
     }
     Ok(())
 }
