@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use rekindle::graph::GraphInput;
-use rekindle::worker;
 use rekindle::{
-    Agent, Error, Executor, Graph, Json, Message, Plan, PlanInput, Result, ResumeOptions, RunHandle, RunOptions,
-    SecretRef, Session,
+    Agent, Error, Executor, Graph, Input, Json, Message, Plan, PlanInput, Result, ResumeOptions, RunHandle, RunOptions,
+    SecretRef, Session, operations, worker,
 };
 use rekindle_tools::McpServer;
 use serde_json::{Map, Value};
@@ -111,6 +110,10 @@ impl Built {
         }
     }
 
+    fn run_options(&self) -> RunOptions {
+        self.options().clone()
+    }
+
     /// Where the secrets are that its tools use, and those of everything in it.
     pub fn secrets(&self) -> &[(String, SecretRef)] {
         &self.0.secrets
@@ -138,8 +141,9 @@ impl Built {
 
     /// Whether a run could begin with `input`, before anything is made for it.
     pub fn check(&self, input: &RunInput) -> Result<()> {
-        let given = Given::of(&self.0.work, input.clone())?;
-        let (Work::Graph(graph), Given::Graph(input)) = (&self.0.work, given) else { return Ok(()) };
+        let input = begins_with(&self.0.work, input.clone())?;
+        let (Work::Graph(graph), Input::Value(input)) = (&self.0.work, input) else { return Ok(()) };
+        let input: GraphInput = input.decode()?;
         let spec = graph.spec();
         let is_there = |key: &String| input.memory.contains_key(key) || spec.memory.contains_key(key);
         let missing: Vec<&String> = spec.inputs.iter().filter(|key| !is_there(key)).collect();
@@ -155,24 +159,14 @@ impl Built {
 
     /// Starts a run. The session learns where the file's secrets are.
     pub async fn start(&self, session: &Session, input: RunInput, options: ResumeOptions) -> Result<RunHandle> {
-        let given = Given::of(&self.0.work, input)?;
-        let options = self.with_secrets(options);
-        match (&self.0.work, given) {
-            (Work::Agent(agent), Given::Message(message)) => agent.run_with(vec![message], session, options).await,
-            (Work::Plan(plan), Given::Plan(input)) => plan.run_with(input, session, options).await,
-            (Work::Graph(graph), Given::Graph(input)) => graph.run_with(input, session, options).await,
-            _ => Err(Error::invalid("the input does not fit what is run")),
-        }
+        let (input, options) = (begins_with(&self.0.work, input)?, self.with_secrets(options));
+        operations::start(session.engine(), session.key(), self.executor(), input, self.run_options(), options).await
     }
 
     /// Goes on with an unfinished run.
     pub async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
         let options = self.with_secrets(options);
-        match &self.0.work {
-            Work::Agent(agent) => agent.resume_with(session, options).await,
-            Work::Plan(plan) => plan.resume_with(session, options).await,
-            Work::Graph(graph) => graph.resume_with(session, options).await,
-        }
+        operations::resume(session.engine(), session.key(), self.executor(), self.run_options(), options).await
     }
 
     /// Ends its MCP servers; runs that use them fail from then on.
@@ -197,12 +191,8 @@ impl worker::Work for Built {
     }
 
     async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
-        let options = self.with_secrets(options);
-        match &self.0.work {
-            Work::Agent(agent) => worker::Work::start(agent, session, input, options).await,
-            Work::Plan(plan) => worker::Work::start(plan, session, input, options).await,
-            Work::Graph(graph) => worker::Work::start(graph, session, input, options).await,
-        }
+        let (input, options) = (Input::Value(input), self.with_secrets(options));
+        operations::start(session.engine(), session.key(), self.executor(), input, self.run_options(), options).await
     }
 
     async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
@@ -211,35 +201,27 @@ impl worker::Work for Built {
 }
 
 /// An input as its executor takes it.
-enum Given {
-    Message(Message),
-    Plan(PlanInput),
-    Graph(GraphInput),
-}
-
-impl Given {
-    fn of(work: &Work, input: RunInput) -> Result<Self> {
-        match work {
-            Work::Agent(agent) => {
-                match (input.text, input.values.is_empty()) {
-                    (Some(text), true) => Ok(Self::Message(Message::user(text))),
-                    (None, true) => Err(Error::invalid(format!("the agent `{}` must be told something", agent.name()))
-                        .hint("give it text")),
-                    (_, false) => Err(Error::invalid(format!("the agent `{}` takes text and no values", agent.name()))
-                        .hint("put the values into the text")),
-                }
+fn begins_with(work: &Work, input: RunInput) -> Result<Input> {
+    match work {
+        Work::Agent(agent) => match (input.text, input.values.is_empty()) {
+            (Some(text), true) => Ok(Input::Messages(vec![Message::user(text)])),
+            (None, true) => {
+                Err(Error::invalid(format!("the agent `{}` must be told something", agent.name())).hint("give it text"))
             }
-            Work::Plan(_) => {
-                Ok(Self::Plan(PlanInput { query: input.text, context: input.values.into_iter().collect() }))
+            (_, false) => Err(Error::invalid(format!("the agent `{}` takes text and no values", agent.name()))
+                .hint("put the values into the text")),
+        },
+        Work::Plan(_) => {
+            let input = PlanInput { query: input.text, context: input.values.into_iter().collect() };
+            Ok(Input::Value(Json::of(&input)?))
+        }
+        Work::Graph(graph) => {
+            let mut memory: BTreeMap<String, Value> = input.values.into_iter().collect();
+            if let Some(text) = input.text {
+                let key = only_input(graph, &memory)?;
+                memory.insert(key, Value::String(text));
             }
-            Work::Graph(graph) => {
-                let mut memory: BTreeMap<String, Value> = input.values.into_iter().collect();
-                if let Some(text) = input.text {
-                    let key = only_input(graph, &memory)?;
-                    memory.insert(key, Value::String(text));
-                }
-                Ok(Self::Graph(GraphInput { memory }))
-            }
+            Ok(Input::Value(Json::of(&GraphInput { memory })?))
         }
     }
 }

@@ -13,8 +13,8 @@ use rekindle_core::{
 use rekindle_store::{StoreOptions, SystemClock, system_ids};
 
 use crate::clock::StoreClock;
-use crate::driver::Live;
-use crate::executor::graph::CheckpointConfig;
+use crate::driver::{CheckpointConfig, Live};
+use crate::executor::{Descriptor, Descriptors, built_in};
 use crate::pace::Pace;
 use crate::secret::{Given, Masks, NoSecrets, SecretRef, SecretSource};
 use crate::session::Session;
@@ -56,6 +56,8 @@ struct Shared {
     owner: String,
     has_died: fn(&OwnerId) -> bool,
     checkpoint_config: Option<CheckpointConfig>,
+    /// The kinds of executors that are known, for every engine made of this one.
+    descriptors: Arc<Descriptors>,
     /// One for every engine made of this one: they share what runs.
     live: Arc<Mutex<HashMap<SessionKey, Weak<Live>>>>,
 }
@@ -93,6 +95,7 @@ impl Engine {
             owner: String::new(),
             has_died: |_| false,
             checkpoint_config: None,
+            descriptors: Arc::new(built_in()),
             live: Arc::default(),
         };
         Self { shared: Arc::new(shared), namespace: Namespace::default() }
@@ -181,6 +184,14 @@ impl Engine {
         self.change(|shared| shared.checkpoint_config = Some(config))
     }
 
+    /// Makes a kind of executor known, so that operations and front ends can tell about its sessions before one of them
+    /// was run here. The executors of this crate are known, and so is each that was run by this engine.
+    #[must_use]
+    pub fn with_executor(self, descriptor: impl Descriptor) -> Self {
+        self.shared.descriptors.learn(Arc::new(descriptor));
+        self
+    }
+
     /// The same engine, for the sessions of another namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: Namespace) -> Self {
@@ -252,6 +263,7 @@ impl Engine {
             owner: shared.owner.clone(),
             has_died: shared.has_died,
             checkpoint_config: shared.checkpoint_config.clone(),
+            descriptors: Arc::clone(&shared.descriptors),
             live: Arc::clone(&shared.live),
         };
         change(&mut copy);
@@ -275,6 +287,11 @@ impl Engine {
     /// Takes note of the store's time by a lease that was just granted or renewed.
     pub(crate) fn observe(&self, lease: &Lease) {
         let _ = self.shared.clock.observe(lease.observed_at);
+    }
+
+    /// The kinds of executors that are known.
+    pub(crate) fn descriptors(&self) -> &Descriptors {
+        &self.shared.descriptors
     }
 
     pub(crate) fn checkpoint_config(&self) -> Option<&CheckpointConfig> {

@@ -26,7 +26,8 @@
 //!
 //! * [`guide`]: chapters with examples, from a first agent to middleware of your own.
 //! * [`Engine`], [`Session`]: where work lives. [`Agent`], [`Plan`], [`Graph`], [`Flow`]: what does it.
-//! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement.
+//! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement. An [`Executor`] has a [`Descriptor`], by which
+//!   operations and front ends know its sessions.
 //! * [`RunOptions`], [`ResumeOptions`], [`RunHandle`], [`Events`]: how a run behaves, is resumed, held and watched.
 //! * [`operations`]: everything people can do to sessions; front ends call it.
 //! * [`worker`]: processes that share a store and run what is in its queues.
@@ -72,7 +73,7 @@ pub use executor::plan::{
     Plan, PlanBuilder, PlanInput, PlanResult, PlanSpec, PlanState, PlanSummary, RetrySpec, StepResult, StepSpec,
     StepStatus, StepView,
 };
-pub use executor::{Executor, Input};
+pub use executor::{Descriptor, Executor, Input};
 pub use message::{Message, Role};
 pub use rekindle_core::record::RunOutcome;
 pub use rekindle_core::*;

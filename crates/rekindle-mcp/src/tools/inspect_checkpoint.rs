@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rekindle::graph::GraphState;
+use rekindle::executor::View;
 use rekindle::operations::{self, EffectView, Inspected, RunView};
-use rekindle::{Error, Json, LogName, Result, State};
+use rekindle::{Engine, Error, Json, LogName, Result, State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -185,18 +185,17 @@ impl Tool for InspectCheckpoint {
         let session = core.key(&args.session_id)?;
         let at = moment(args.checkpoint_id.clone())?;
         let seen = operations::inspect(&core.engine, &session, &at).await?;
-        described(args, &seen).map_err(|error| error.during("inspect").on(&session)).map(Answer::from)
+        described(&core.engine, args, &seen).map_err(|error| error.during("inspect").on(&session)).map(Answer::from)
     }
 }
 
-fn described(args: Args, seen: &Inspected) -> Result<Output> {
+fn described(engine: &Engine, args: Args, seen: &Inspected) -> Result<Output> {
     let (mut left, mut omitted) = (MAX_VALUES, Vec::new());
     let state = &seen.state;
     let value = args.register.as_deref().map(|key| register(state, key)).transpose()?;
     let items = args.log.as_deref().map(|log| items(state, log, &args, &mut left)).transpose()?;
     let memory = args.include_memory.then(|| memory(state, &mut left, &mut omitted));
-    let graph = seen.run.as_ref().filter(|run| run.executor == "graph").and_then(|_| GraphState::of(state).ok());
-    let way = graph.map(|graph| Way::of(&graph, &mut left, &mut omitted)).unwrap_or_default();
+    let way = Way::of(operations::view(engine, state).unwrap_or_default(), &mut left, &mut omitted);
     let checkpoint = seen.checkpoint.as_ref();
     Ok(Output {
         session_id: args.session_id,
@@ -265,16 +264,13 @@ struct Way {
 }
 
 impl Way {
-    fn of(graph: &GraphState, left: &mut usize, omitted: &mut Vec<Omitted>) -> Self {
-        let older = graph.path.len().saturating_sub(PARTS);
-        let named = graph.outputs.iter().map(|(key, value)| (key.clone(), value));
+    fn of(view: View, left: &mut usize, omitted: &mut Vec<Omitted>) -> Self {
+        let older = view.path.len().saturating_sub(PARTS);
+        let named = view.outputs.iter().map(|(key, value)| (key.clone(), value));
         Self {
-            path: graph.path.iter().skip(older).map(|visited| visited.node.clone()).collect(),
             outputs: fitting(named, left, omitted, |key| format!("{MEMORY}{key}")),
-            metrics: Metrics {
-                total_retries: graph.metrics.total_retries,
-                nodes_with_failures: graph.metrics.nodes_with_failures.iter().cloned().collect(),
-            },
+            metrics: Metrics { total_retries: view.retries, nodes_with_failures: view.failed.into_iter().collect() },
+            path: view.path.into_iter().skip(older).collect(),
         }
     }
 }

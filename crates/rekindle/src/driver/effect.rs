@@ -37,13 +37,49 @@ pub struct Effect {
     pub retries: Retries,
     /// Whether the last failure settles it; otherwise it stays open, to be tried by a resume.
     pub settles_when_exhausted: bool,
-    /// Whether its intent may be recorded together with whatever is committed next, its outcome at
-    /// the latest. Only for what may be repeated: other intents are on record first.
-    pub rides: bool,
+    /// The intent may share the next commit; replay-safe calls only.
+    pub defer_intent: bool,
     /// The effect whose idempotency key it shares, if it is made in place of another.
     pub key_of: Option<EffectId>,
     /// What is committed together with its intent: the end of the wait it was waiting for.
     pub alongside: Vec<Record>,
+}
+
+impl Effect {
+    /// A step called `name` with `arguments`, tried once. It counts as writing: if its outcome is not on record, a person
+    /// is asked whether it happened.
+    pub fn new(id: EffectId, name: impl Into<String>, arguments: Json) -> Result<Self> {
+        Ok(Self {
+            id,
+            kind: EffectKind::Step,
+            name: name.into(),
+            version: None,
+            hash: crate::wait::digest(&arguments)?,
+            arguments: Some(arguments),
+            policy: InDoubtPolicy::Ask,
+            step: None,
+            child: None,
+            retries: Retries::none(),
+            settles_when_exhausted: true,
+            defer_intent: false,
+            key_of: None,
+            alongside: Vec::new(),
+        })
+    }
+
+    /// Sets what happens if its outcome is not on record.
+    #[must_use]
+    pub fn with_policy(mut self, policy: InDoubtPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets how passing failures are tried again.
+    #[must_use]
+    pub fn with_retries(mut self, retries: Retries) -> Self {
+        self.retries = retries;
+        self
+    }
 }
 
 /// What is on record for an effect.
@@ -217,8 +253,22 @@ impl Driver {
         crate::wait::digest(&stored).unwrap_or_else(|_| Hash::of(stored.as_str().as_bytes()))
     }
 
-    /// Makes the call, again if it fails in passing, and records what came of it.
+    /// Makes the call, again if it fails in passing, and records its outcome. A call that was begun before and has no
+    /// outcome is made again only if its policy is `replay_safe` or `idempotent`.
     pub async fn perform<F, Fut>(&self, effect: &Effect, call: F) -> Result<Performed>
+    where
+        F: Fn(Attempt) -> Fut,
+        Fut: Future<Output = Tried>,
+    {
+        let may_repeat = matches!(effect.policy, InDoubtPolicy::ReplaySafe | InDoubtPolicy::Idempotent);
+        match self.known(effect).await? {
+            Known::InDoubt(_) if !may_repeat => Ok(Performed::InDoubt("its outcome was not recorded".to_owned())),
+            _ => self.perform_decided(effect, call).await,
+        }
+    }
+
+    /// Makes the call as [`Driver::perform`] does; that it may be made was decided before.
+    pub(crate) async fn perform_decided<F, Fut>(&self, effect: &Effect, call: F) -> Result<Performed>
     where
         F: Fn(Attempt) -> Fut,
         Fut: Future<Output = Tried>,
@@ -337,8 +387,8 @@ impl Driver {
         }
         // The answer of a model is asked for again if it is lost, so its intent can ride along.
         let replay_safe = effect.policy == InDoubtPolicy::ReplaySafe;
-        let rides = replay_safe && (effect.rides || !self.options().pending_writes);
-        if rides || effect.kind == EffectKind::Model {
+        let deferred = replay_safe && (effect.defer_intent || !self.options().pending_writes);
+        if deferred || effect.kind == EffectKind::Model {
             self.stage(records).await?;
         } else if !records.is_empty() {
             self.commit(records).await?;

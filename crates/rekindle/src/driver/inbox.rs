@@ -216,7 +216,7 @@ impl Driver {
         records.extend(taken_over(&core.state, &entries, self.branch(), &mut known, &core.limits)?);
         core.known_messages = Some(known);
         records.extend(self.shared.pending_stop(&entries, obey)?);
-        records.extend(own_run::cancelled_early(&core.state, &entries, self.run())?);
+        records.extend(own_run::cancelled_early(&*self.shared.descriptor, &core.state, &entries, self.run())?);
         self.make_room(core, &records).await?;
         core.stage(records)?;
         for entry in &entries {
@@ -280,7 +280,9 @@ impl Shared {
         for entry in entries {
             match &entry.record {
                 Record::InboxCommand(command) if self.is_for_us(command, all) => self.obey(command),
-                Record::InboxMessage(message) if all && message.mode == InboxMode::Interrupt && self.reads_messages => {
+                Record::InboxMessage(message)
+                    if all && message.mode == InboxMode::Interrupt && self.descriptor.reads_messages() =>
+                {
                     self.control.interrupt_step();
                 }
                 _ => {}

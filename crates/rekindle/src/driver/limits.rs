@@ -25,7 +25,7 @@ pub(super) fn check(record: &Record, limits: &Limits) -> Result<()> {
     Ok(())
 }
 
-/// An error if so much cannot be committed together. A little room is left for what rides along.
+/// An error if so much cannot be committed together. A little room is left for what is committed with it.
 pub(super) fn check_batch(records: usize, bytes: usize, limits: &Limits) -> Result<()> {
     const ROOM: usize = 64;
     if records.saturating_add(ROOM) > limits.batch_records {

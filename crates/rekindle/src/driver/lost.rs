@@ -5,7 +5,7 @@ use rekindle_core::record::HistoryLost;
 use rekindle_core::{BranchId, Damage, Marks, Position, ReadFrames, Result, Seq, SessionInfo, SessionKey, State};
 
 use crate::engine::Engine;
-use crate::executor::by_name;
+use crate::executor::Descriptor;
 
 /// The records that say what a branch does not know of the lines it was forked from; none once it has a run of its own,
 /// which has recorded it. Reads everything behind its fork points.
@@ -17,7 +17,7 @@ pub(crate) async fn lost_before(
     author: &str,
 ) -> Result<Vec<HistoryLost>> {
     let (journal, session) = (engine.journal(), &info.header.key);
-    let mut lost = Vec::new();
+    let (mut lost, descriptor) = (Vec::new(), engine.descriptors().of(state));
     let mut at = Position::new(branch.clone(), info.branch(branch)?.head.seq);
     // Every step leads to another branch, so more steps than branches mean a circle.
     for _ in 0..=info.branches.len() {
@@ -25,7 +25,7 @@ pub(crate) async fn lost_before(
         if has_run(engine, session, &at).await? {
             break;
         }
-        lost.extend(of(state, &journal.damage_behind(info, &parent).await?, author));
+        lost.extend(of(&*descriptor, state, &journal.damage_behind(info, &parent).await?, author));
         at = parent;
     }
     let is_known = |lost: &HistoryLost| {
@@ -38,9 +38,11 @@ pub(crate) async fn lost_before(
 }
 
 /// The record that says that a line which goes on from `state` does not know records that are damaged.
-pub(crate) fn of(state: &State, damage: &[Damage], author: &str) -> Option<HistoryLost> {
+pub(crate) fn of(descriptor: &dyn Descriptor, state: &State, damage: &[Damage], author: &str) -> Option<HistoryLost> {
     let lost = HistoryLost::of(damage)?;
-    let (calls, turn) = (by_name::unended_calls(state), by_name::open_turn(state));
+    // A state that its executor cannot read has no calls that it could go on with.
+    let calls = descriptor.unended_calls(state).unwrap_or_default();
+    let turn = descriptor.open_turn(state);
     Some(HistoryLost { calls, turn, author: Some(author.to_owned()), ..lost })
 }
 

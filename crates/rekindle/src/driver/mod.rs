@@ -3,6 +3,7 @@
 
 mod budget;
 mod checkpoint;
+mod checkpoint_config;
 mod control;
 mod drift;
 mod effect;
@@ -41,6 +42,7 @@ use tokio::sync::{Mutex, Notify};
 
 pub use budget::{Budget, Budgets, Spent};
 pub use checkpoint::NewCheckpoint;
+pub use checkpoint_config::CheckpointConfig;
 pub use drift::Fingerprint;
 pub use effect::{Attempt, Effect, Performed, Recorded, Tried};
 pub use frequency::{Frequency, Smart};
@@ -72,6 +74,7 @@ pub(crate) use run::{panic_text, start};
 
 use crate::engine::Engine;
 use crate::event::{LiveEvent, LiveKind};
+use crate::executor::Descriptor;
 use crate::secret::{Cleaned, GivenSecrets, Redactor, Secret, disarm_record};
 use control::Control;
 use lease::Deadline;
@@ -109,8 +112,8 @@ pub(crate) struct Shared {
     live: Arc<Live>,
     redactor: Arc<Redactor>,
     given: GivenSecrets,
-    /// Whether messages are input to the executor.
-    reads_messages: bool,
+    /// The descriptor of the executor.
+    descriptor: Arc<dyn Descriptor>,
     /// By how much the lease's keeper was woken too late, at worst.
     late_micros: AtomicU64,
     inbox_seen: AtomicU64,
@@ -162,6 +165,11 @@ impl Driver {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    /// The descriptor of the executor.
+    pub(crate) fn descriptor(&self) -> &dyn Descriptor {
+        &*self.shared.descriptor
     }
 
     /// The session.

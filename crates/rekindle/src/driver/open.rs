@@ -28,8 +28,7 @@ use super::{
     limits, own_run, register,
 };
 use crate::engine::Engine;
-use crate::executor::Executor;
-use crate::executor::graph::state::OVERLAY;
+use crate::executor::{Executor, Input};
 use crate::secret::{Given, GivenSecrets, Redactor, missing};
 
 /// What is to be opened, and for whom.
@@ -37,7 +36,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) session: &'a SessionKey,
     pub(crate) executor: &'a dyn Executor,
-    pub(crate) has_input: bool,
+    pub(crate) input: &'a Input,
     pub(crate) options: RunOptions,
     pub(crate) resume: ResumeOptions,
     /// The secrets of the run: its own, and those of the engine.
@@ -404,7 +403,7 @@ async fn prepare(
         durability: options.durability,
         weakened: options.weakened(),
         evicted: evicted.map(|evicted| evicted.owner.clone()),
-        ..RunStarted::new(run, executor.kind()).continuing(continues)
+        ..RunStarted::new(run, executor.descriptor().kind()).continuing(continues)
     };
     if case == Case::NewTurn {
         // Before the run begins: the fold drops what settled in earlier runs when a new one does.
@@ -430,14 +429,15 @@ async fn run_id(
     unread: Option<&Unread>,
 ) -> Result<RunId> {
     let (engine, state) = (opening.engine, &restored.state);
-    let reads = case == Case::NewTurn && !opening.has_input && opening.executor.reads_messages();
+    let descriptor = opening.executor.descriptor();
+    let reads = case == Case::NewTurn && !opening.input.is_new() && descriptor.reads_messages();
     let mut wanted = opening.resume.run.clone().filter(|_| case == Case::NewTurn);
     if wanted.is_none() && reads {
         let read = match unread {
             Some(_) => Unread::default(),
             None => read_behind(engine, opening.session, inbox_taken.0, usize::MAX).await?,
         };
-        wanted = own_run::of_turn(state, unread.unwrap_or(&read))?;
+        wanted = own_run::of_turn(&*descriptor, state, unread.unwrap_or(&read))?;
     }
     match wanted.or_else(|| own_run::next(state)) {
         Some(wanted) if !own_run::exists(engine, &restored.info, &wanted).await? => Ok(wanted),
@@ -453,21 +453,22 @@ async fn check(
     unread: Option<&Unread>,
 ) -> Result<(Case, Vec<Record>)> {
     check_executor(opening, restored)?;
-    let has_input = opening.has_input || has_queued(opening, restored, inbox_taken, unread).await?;
+    let descriptor = opening.executor.descriptor();
+    let has_input = opening.input.is_new() || has_queued(opening, restored, inbox_taken, unread).await?;
     let case = validate(&Situation {
         session: opening.session,
         state: &restored.state,
         position: &restored.position,
         has_input,
-        mid_turn: opening.executor.is_mid_turn(&restored.state),
+        descriptor: &*descriptor,
         gives_up_failed: opening.executor.gives_up_failed(),
     })?;
     let drift = check_drift(opening, restored, &opening.executor.fingerprint(), case)?;
-    if case == Case::Resume {
-        let given =
-            opening.given.named().iter().map(|(name, _)| name).filter(|name| opening.given.kept(name).is_some());
-        let set: Vec<&str> = opening.resume.set.iter().map(|(key, _)| key).chain(given).map(String::as_str).collect();
-        opening.executor.check(&restored.state, &set)?;
+    let given = opening.given.named().iter().map(|(name, _)| name).filter(|name| opening.given.kept(name).is_some());
+    let set: Vec<&str> = opening.resume.set.iter().map(|(key, _)| key).chain(given).map(String::as_str).collect();
+    match case {
+        Case::Resume => opening.executor.check(&restored.state, &set)?,
+        Case::NewTurn => opening.executor.check_input(opening.input, &set)?,
     }
     Ok((case, drift))
 }
@@ -502,7 +503,8 @@ async fn check_seen(opening: &Opening<'_>, branch: &BranchId, head: Head) -> Res
 }
 
 fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
-    let kind = opening.executor.kind();
+    let descriptor = opening.executor.descriptor();
+    let kind = descriptor.kind();
     match restored.state.run().map(|run| run.started.executor.as_str()) {
         Some(other) if other != kind => {
             Err(Error::invalid(format!("the session was run by `{other}`, and this is `{kind}`"))
@@ -514,8 +516,8 @@ fn check_executor(opening: &Opening<'_>, restored: &Restored) -> Result<()> {
 
 /// Whether a message waits for a turn of its own. While a turn is not finished, there is none.
 async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq, unread: Option<&Unread>) -> Result<bool> {
-    let (executor, state) = (opening.executor, &restored.state);
-    if !executor.reads_messages() || executor.is_mid_turn(state) {
+    let (descriptor, state) = (opening.executor.descriptor(), &restored.state);
+    if !descriptor.reads_messages() || descriptor.is_mid_turn(state) {
         return Ok(false);
     }
     let read = match unread {
@@ -525,7 +527,7 @@ async fn has_queued(opening: &Opening<'_>, restored: &Restored, taken: Seq, unre
     let unread = unread.unwrap_or(&read);
     // Otherwise a session whose message is lost would look as if it had been sent none.
     unread.check(opening.session, opening.options.on_damaged_inbox)?;
-    Ok(has_message(state, unread)? || executor.has_queued(state))
+    Ok(has_message(state, unread)? || descriptor.has_queued(state))
 }
 
 fn check_drift(opening: &Opening<'_>, restored: &Restored, new: &Fingerprint, case: Case) -> Result<Vec<Record>> {
@@ -581,10 +583,9 @@ fn modifications(opening: &Opening<'_>, state: &State) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut set = |key: &str, value: Json| {
         records.push(RegisterSet::new(register(&format!("{MEMORY}{key}"))?, value).into());
-        // What a strand of a graph wrote before counts less than what is set now.
-        let layers = state.registers_under(OVERLAY).map(|(register, _)| register);
-        let written = layers.filter(|register| register.as_str().rsplit('/').next() == Some(key));
-        records.extend(written.map(|register| Record::from(RegisterUnset::new(register.clone()))));
+        // What the executor holds beside the memory counts less than what is set now.
+        let overlays = executor.descriptor().overlays(state, key);
+        records.extend(overlays.into_iter().map(|register| Record::from(RegisterUnset::new(register))));
         Ok::<_, Error>(())
     };
     for (key, value) in &resume.set {
@@ -685,7 +686,7 @@ fn driver(opening: &Opening<'_>, restored: Restored, claim: Claim, started: &Run
         live,
         redactor,
         given: opening.given.clone(),
-        reads_messages: opening.executor.reads_messages(),
+        descriptor: opening.executor.descriptor(),
         late_micros: AtomicU64::new(0),
         inbox_seen: AtomicU64::new(inbox_taken),
         inbox_news: AtomicBool::new(false),

@@ -6,9 +6,9 @@ use rekindle_core::record::Durability;
 use rekindle_core::retention::Policy;
 use rekindle_core::{BranchId, CheckpointId, Head, Json, Result, RunId};
 
+use super::CheckpointConfig;
 use super::looked::{Handover, Looked};
 use super::{Budget, Budgets, Fingerprint, Frequency};
-use crate::executor::graph::CheckpointConfig;
 use crate::secret::{Given, Secret, SecretRef};
 
 /// Policy for when the store fails for longer than a few tries. A store that is out of reach is

@@ -14,7 +14,7 @@ use rekindle_core::{
 use super::inbox::{Inbox, Received, inputs_begun, is_input, known_messages, run_of_kept};
 use super::{STOPPING, register};
 use crate::engine::Engine;
-use crate::executor::agent;
+use crate::executor::Descriptor;
 use crate::message::Message;
 
 /// The register that says which id the next run of the branch has.
@@ -39,9 +39,9 @@ fn of(message: &Json) -> Option<RunId> {
 }
 
 /// The run that the next message of the queue asks for, if that was taken over.
-pub(crate) fn of_next_queued(state: &State) -> Option<RunId> {
+pub(crate) fn of_next_queued(descriptor: &dyn Descriptor, state: &State) -> Option<RunId> {
     let log = LogName::new(Inbox::QUEUE).ok()?;
-    state.log(&log).get(agent::queued(state)).and_then(of)
+    state.log(&log).get(descriptor.queued(state)).and_then(of)
 }
 
 /// The id that the register gives to the next run.
@@ -58,9 +58,9 @@ pub(super) fn taken(state: &State) -> Result<Option<Record>> {
 }
 
 /// The run that a turn without a given input begins with asks for: that of the message it takes.
-pub(crate) fn of_turn(state: &State, unread: &[Received]) -> Result<Option<RunId>> {
+pub(crate) fn of_turn(descriptor: &dyn Descriptor, state: &State, unread: &[Received]) -> Result<Option<RunId>> {
     // Messages that steer come first, and name no run.
-    if agent::has_steered(state) {
+    if descriptor.has_steered(state) {
         return Ok(None);
     }
     let known = known_messages(state)?;
@@ -73,19 +73,24 @@ pub(crate) fn of_turn(state: &State, unread: &[Received]) -> Result<Option<RunId
         return Ok(None);
     }
     let log = LogName::new(Inbox::QUEUE)?;
-    match state.log(&log).get(agent::queued(state)) {
+    match state.log(&log).get(descriptor.queued(state)) {
         Some(queued) => Ok(of(queued)),
         None => Ok(new.first().and_then(|message| message.run.clone())),
     }
 }
 
 /// Keeps commands that cancel runs which have not begun, until they do.
-pub(super) fn cancelled_early(state: &State, entries: &[Received], ours: &RunId) -> Result<Vec<Record>> {
+pub(super) fn cancelled_early(
+    descriptor: &dyn Descriptor,
+    state: &State,
+    entries: &[Received],
+    ours: &RunId,
+) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for entry in entries {
         let Record::InboxCommand(command) = &entry.record else { continue };
         let Some(run) = command.only_run.as_ref().filter(|run| *run != ours) else { continue };
-        if command.command == Command::Cancel && is_awaited(state, entries, run)? {
+        if command.command == Command::Cancel && is_awaited(descriptor, state, entries, run)? {
             records.push(RegisterSet::new(cancel_register(run)?, Json::of(command)?).into());
         }
     }
@@ -110,18 +115,18 @@ fn cancel_register(run: &RunId) -> Result<RegisterKey> {
 }
 
 /// Whether a run is to begin with a message that waits.
-fn is_awaited(state: &State, entries: &[Received], run: &RunId) -> Result<bool> {
+fn is_awaited(descriptor: &dyn Descriptor, state: &State, entries: &[Received], run: &RunId) -> Result<bool> {
     let names = |record: &Record| matches!(record, Record::InboxMessage(message) if message.run.as_ref() == Some(run));
-    Ok(is_kept(state, run)? || entries.iter().any(|entry| names(&entry.record)))
+    Ok(is_kept(descriptor, state, run)? || entries.iter().any(|entry| names(&entry.record)))
 }
 
 /// Whether a message that was taken over waits for its turn in that run.
-pub(crate) fn is_kept(state: &State, run: &RunId) -> Result<bool> {
+pub(crate) fn is_kept(descriptor: &dyn Descriptor, state: &State, run: &RunId) -> Result<bool> {
     let rest = |log: &str, from: usize| {
         Ok::<_, rekindle_core::Error>(state.log(&LogName::new(log)?).get(from..).unwrap_or_default())
     };
     let begun = usize::try_from(inputs_begun(state)?).unwrap_or(usize::MAX);
-    let queued = rest(Inbox::QUEUE, agent::queued(state))?.iter().filter_map(of);
+    let queued = rest(Inbox::QUEUE, descriptor.queued(state))?.iter().filter_map(of);
     let inputs = rest(Inbox::INPUT, begun)?.iter().filter_map(run_of_kept);
     Ok(queued.chain(inputs).any(|wanted| wanted == *run))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rekindle_core::record::{
-    CheckpointTrigger, Durability, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome, WaitOpened,
+    CheckpointTrigger, EffectOutcome, OutcomeStatus, RegisterUnset, RunEnded, RunOutcome, WaitOpened,
 };
 use rekindle_core::{
     BranchId, EffectId, Error, ErrorKind, Head, Json, Position, Record, Result, RunId, SessionKey, State,
@@ -193,22 +193,24 @@ pub(crate) async fn start(
     engine: &Engine,
     session: &SessionKey,
     executor: Arc<dyn Executor>,
-    input: Vec<Message>,
+    input: Input,
     options: RunOptions,
     resume: ResumeOptions,
 ) -> Result<RunHandle> {
-    let has_input = !input.is_empty();
-    let options = configured(engine, executor.kind(), options, &resume);
+    engine.descriptors().learn(executor.descriptor());
+    let options = configured(engine, executor.as_ref(), options, &resume);
     let named = engine.given().chain(resume.secrets.iter().cloned()).collect();
     let given = GivenSecrets::new(Arc::clone(engine.secrets()), named, engine.masks().clone());
-    let opening = Opening { engine, session, executor: executor.as_ref(), has_input, options, resume, given };
+    let opening = Opening { engine, session, executor: executor.as_ref(), input: &input, options, resume, given };
     let Opened { driver, case, keeper } = open(opening).await?;
     let first = driver.shared.core.lock().await.writer.durable().seq;
     let over = CancellationToken::new();
     let events = Events::of_run(&driver, first, over.clone());
-    let input = match case {
-        Case::NewTurn => Input::NewTurn(input),
-        Case::Resume => Input::Resume,
+    let input = match (case, input) {
+        (Case::Resume, _) => Input::Resume,
+        // One that is queued.
+        (Case::NewTurn, Input::Resume) => Input::Messages(Vec::new()),
+        (Case::NewTurn, input) => input,
     };
     let (over, driver_of_run) = (over.drop_guard(), driver.clone());
     let task = tokio::spawn(async move {
@@ -218,21 +220,11 @@ pub(crate) async fn start(
     Ok(RunHandle { driver, task: Some(task), events })
 }
 
-/// The options of a run as its start says; of a graph, with when it makes checkpoints: as the run
-/// says or else the engine or else the graph.
-fn configured(engine: &Engine, kind: &str, mut options: RunOptions, resume: &ResumeOptions) -> RunOptions {
+/// The options of a run as its start says, with the checkpoints that the run or else the engine asks for.
+fn configured(engine: &Engine, executor: &dyn Executor, mut options: RunOptions, resume: &ResumeOptions) -> RunOptions {
     options.on_wait = resume.on_wait.unwrap_or(options.on_wait);
     options.on_damaged_inbox = resume.on_damaged_inbox.unwrap_or(options.on_damaged_inbox);
-    if kind != crate::executor::graph::KIND {
-        return options;
-    }
-    let given = resume.checkpoint_config.clone().or_else(|| engine.checkpoint_config().cloned());
-    options.checkpoint_config = given.or(options.checkpoint_config);
-    let waits = options.checkpoint_config.as_ref().is_some_and(|config| !config.asynchronous);
-    if waits && options.durability == Durability::Async {
-        options.durability = Durability::Sync;
-    }
-    options
+    executor.configured(options, resume.checkpoint_config.clone().or_else(|| engine.checkpoint_config().cloned()))
 }
 
 /// Runs the executor and records how it ended.
@@ -313,10 +305,11 @@ impl Driver {
             _ => RunOutcome::Failed,
         };
         self.mark_unclean().await;
-        let (kind, step) = self.read(crate::executor::by_name::moment).await;
+        let descriptor = &self.shared.descriptor;
+        let (kind, step) = (descriptor.checkpoint_type(), self.read(|state| descriptor.step(state)).await);
         let checkpoint = NewCheckpoint {
             trigger: CheckpointTrigger::Error,
-            ..NewCheckpoint::auto(kind, step, shortened(error.message().to_owned()))
+            ..NewCheckpoint::auto(kind, step.unwrap_or_default(), shortened(error.message().to_owned()))
         };
         self.stage_checkpoint(checkpoint).await?;
         Ok(End::new(outcome, error.message()))
@@ -328,9 +321,8 @@ impl Driver {
 
     async fn report(&self, end: End) -> RunReport {
         let core = self.shared.core.lock().await;
-        // A flow gives a value of its own back to its caller; what others give back is for people.
-        let is_flow = core.state.run().is_some_and(|run| run.started.executor == crate::executor::flow::KIND);
-        let said = |value: Json| if is_flow { value } else { self.redactor().texts(value) };
+        let verbatim = self.shared.descriptor.returns_value();
+        let said = |value: Json| if verbatim { value } else { self.redactor().texts(value) };
         RunReport {
             session: self.session().clone(),
             branch: self.branch().clone(),

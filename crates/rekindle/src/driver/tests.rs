@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rekindle_core::record::{LogSplice, RegisterSet, RunOutcome};
-use rekindle_core::{Journal, Json, LogName, Record, RegisterKey, Result, State};
+use rekindle_core::{Json, LogName, RegisterKey, Result, State};
 
 use super::{Driver, End, Fingerprint, ResumeOptions, RunOptions, start};
 use crate::engine::Engine;
-use crate::executor::{Executor, Input};
+use crate::executor::{Descriptor, Executor, Input};
 
 /// Runs one step.
 #[derive(Debug)]
@@ -22,38 +22,27 @@ async fn stage_in_part(driver: &Driver) -> Result<(bool, bool)> {
     Ok((refused, driver.read(|state| state.register("first").is_some()).await))
 }
 
-#[async_trait]
-impl Executor for Once {
+#[derive(Debug)]
+struct Described;
+
+impl Descriptor for Described {
     fn kind(&self) -> &str {
         "once"
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::default()
     }
 
     fn is_mid_turn(&self, _: &State) -> bool {
         false
     }
+}
 
-    fn reads_messages(&self) -> bool {
-        false
+#[async_trait]
+impl Executor for Once {
+    fn descriptor(&self) -> Arc<dyn Descriptor> {
+        Arc::new(Described)
     }
 
-    fn gives_up_failed(&self) -> bool {
-        true
-    }
-
-    fn has_queued(&self, _: &State) -> bool {
-        false
-    }
-
-    fn check(&self, _: &State, _: &[&str]) -> Result<()> {
-        Ok(())
-    }
-
-    fn closing(&self, _: &State, _: &Journal) -> Result<Vec<Record>> {
-        Ok(Vec::new())
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::default()
     }
 
     async fn run(&self, driver: &Driver, _: Input) -> Result<End> {
@@ -66,7 +55,7 @@ impl Executor for Once {
 async fn records_are_staged_all_or_none() {
     let engine = Engine::memory().unwrap();
     let session = engine.create("s").await.unwrap();
-    let input = vec!["go".into()];
+    let input = Input::Value(Json::from("go"));
     let run = start(&engine, session.key(), Arc::new(Once), input, RunOptions::default(), ResumeOptions::default());
     let report = run.await.unwrap().report().await.unwrap();
     assert_eq!(report.value.unwrap().as_str(), "[true,false]", "refused, and nothing of it is left");

@@ -2,7 +2,7 @@
 
 use rekindle_core::{Error, ErrorKind, Position, Result, SessionKey, State, Status};
 
-use crate::executor::by_name;
+use crate::executor::Descriptor;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,24 +20,25 @@ pub(crate) struct Situation<'a> {
     pub(crate) position: &'a Position,
     /// New input was given, or stands queued in the inbox.
     pub(crate) has_input: bool,
-    /// Whether history says that the last turn was not finished, whatever the status says: after
-    /// a failure, or on a branch forked in the middle of a turn.
-    pub(crate) mid_turn: bool,
+    /// What tells whether the last turn was not finished, whatever the status says: after a failure, or on a branch
+    /// forked in the middle of a turn.
+    pub(crate) descriptor: &'a dyn Descriptor,
     /// Whether new input gives up a turn that failed.
     pub(crate) gives_up_failed: bool,
 }
 
 /// Decides between the four cases; the error names the way out.
 pub(crate) fn validate(situation: &Situation<'_>) -> Result<Case> {
-    let Situation { session, state, position, has_input, mid_turn, gives_up_failed } = *situation;
+    let Situation { session, state, position, has_input, descriptor, gives_up_failed } = *situation;
+    let mid_turn = descriptor.is_mid_turn(state);
     // The lease is ours, so a run that is still `running` on record has lost its process.
     let status = state.status().seen(false);
     let refused = |error: Error| Err(error.on(session).at(position.clone()));
     match (status, has_input) {
         // A turn that came to its end is over, even if its run could not say so any more, or if
         // this is a branch that was forked right there.
-        (status, true) if status.is_unfinished() && mid_turn => refused(unfinished(session, state, status)),
-        (Status::Failed, true) if mid_turn && !gives_up_failed => refused(unfinished(session, state, status)),
+        (status, true) if status.is_unfinished() && mid_turn => refused(unfinished(situation, status)),
+        (Status::Failed, true) if mid_turn && !gives_up_failed => refused(unfinished(situation, status)),
         (_, true) => Ok(Case::NewTurn),
         (status, false) if status.is_unfinished() => Ok(Case::Resume),
         (Status::Failed | Status::Idle, false) if mid_turn => Ok(Case::Resume),
@@ -50,12 +51,13 @@ fn nothing(message: &str) -> Error {
     Error::new(ErrorKind::NotResumable, message.to_owned()).hint("give new input, or resume from an earlier checkpoint")
 }
 
-fn unfinished(session: &SessionKey, state: &State, status: Status) -> Error {
+fn unfinished(situation: &Situation<'_>, status: Status) -> Error {
+    let Situation { session, state, descriptor, .. } = *situation;
     let run = state.run().map(|run| run.started.run.to_string()).unwrap_or_default();
-    let step = by_name::step(state).map_or_else(|| "?".to_owned(), |step| step.to_string());
+    let step = descriptor.step(state).map_or_else(|| "?".to_owned(), |step| step.to_string());
     let message = format!("run {run} of session `{session}` is {status} at step {step}, and new input was given");
     let go_on = format!("to go on: resume `{session}` without a message; to give it up: cancel `{session}`");
-    Error::new(ErrorKind::Unfinished, message).hint(match by_name::reads_messages(state) {
+    Error::new(ErrorKind::Unfinished, message).hint(match descriptor.reads_messages() {
         true => format!("{go_on}; to have the message read when the turn ends: send it to the inbox of `{session}`"),
         false => go_on,
     })
@@ -67,6 +69,20 @@ mod tests {
     use rekindle_core::{BranchId, Record, RunId, Seq, SessionId};
 
     use super::*;
+
+    /// An executor that is or is not in the middle of a turn.
+    #[derive(Debug)]
+    struct Stub(bool);
+
+    impl Descriptor for Stub {
+        fn kind(&self) -> &str {
+            "stub"
+        }
+
+        fn is_mid_turn(&self, _: &State) -> bool {
+            self.0
+        }
+    }
 
     fn check(outcome: Option<RunOutcome>, started: bool, has_input: bool, expected: Result<Case, &str>) {
         let over = [RunOutcome::Succeeded, RunOutcome::Idle, RunOutcome::Cancelled];
@@ -96,7 +112,7 @@ mod tests {
             state: &state,
             position: &position,
             has_input,
-            mid_turn,
+            descriptor: &Stub(mid_turn),
             gives_up_failed: true,
         };
         let decided = validate(&situation).map_err(|error| error.code());

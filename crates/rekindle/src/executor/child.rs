@@ -2,7 +2,6 @@
 //! It is committed before its first step, knows its parent, and goes on where it was when the
 //! parent is resumed.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,40 +9,33 @@ use async_trait::async_trait;
 use rekindle_core::record::{Command, InDoubtPolicy, RunOutcome, Usage};
 use rekindle_core::{BranchId, Error, ErrorKind, Json, Result, SessionHeader, SessionId, SessionKey, State, Status};
 
-use super::Executor;
+use super::{Executor, Input};
 use crate::driver::{BUDGET, Ledger, ResumeOptions, RunOptions, RunReport, start};
-use crate::message::Message;
 use crate::session::Session;
 use crate::tool::{Retries, Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 
 /// How often a child that waits for a child of its own is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// What a child session does.
-pub(crate) trait ChildWork: fmt::Debug + Send + Sync + 'static {
-    /// Its name.
-    fn name(&self) -> &str;
-    /// What drives it.
-    fn executor(&self) -> Arc<dyn Executor>;
-    /// How its runs behave.
-    fn options(&self) -> RunOptions;
-    /// What it begins with, by the arguments of the call.
-    fn input(&self, arguments: &Json) -> Result<Message>;
-    /// What came of it.
-    fn result(&self, state: &State) -> Result<Json>;
-}
-
 /// Durable work as a tool.
 #[derive(Debug)]
 pub(crate) struct ChildTool {
-    work: Arc<dyn ChildWork>,
+    executor: Arc<dyn Executor>,
+    /// How its runs behave.
+    run: RunOptions,
+    /// The input it begins with, by the arguments of the call.
+    input: fn(&Json) -> Result<Input>,
     spec: ToolSpec,
     options: ToolOptions,
 }
 
 impl ChildTool {
-    pub(crate) fn new(work: impl ChildWork, description: String, parameters: Json) -> Self {
-        let spec = ToolSpec { name: work.name().to_owned(), description, parameters, version: None };
+    pub(crate) fn new(
+        spec: ToolSpec,
+        executor: Arc<dyn Executor>,
+        run: RunOptions,
+        input: fn(&Json) -> Result<Input>,
+    ) -> Self {
         let options = ToolOptions {
             writes: true,
             // A second call finds the child of the first and goes on with it.
@@ -52,12 +44,12 @@ impl ChildTool {
             retries: Retries::none(),
             ..ToolOptions::default()
         };
-        Self { work: Arc::new(work), spec, options }
+        Self { executor, run, input, spec, options }
     }
 
     async fn open(&self, context: &ToolContext, key: SessionKey) -> Result<Session> {
         let header = SessionHeader {
-            agent: Some(self.work.name().to_owned()),
+            agent: Some(self.spec.name.clone()),
             parent: Some(context.session().clone()),
             ..SessionHeader::new(key.clone())
         };
@@ -76,9 +68,9 @@ impl ChildTool {
             }
             _ => {}
         }
-        let mut input = if begun { Vec::new() } else { vec![self.work.input(arguments)?] };
+        let mut input = if begun { Input::Resume } else { (self.input)(arguments)? };
         loop {
-            let report = self.run_once(context, session, std::mem::take(&mut input)).await?;
+            let report = self.run_once(context, session, std::mem::replace(&mut input, Input::Resume)).await?;
             let waits = report.outcome == RunOutcome::Waiting && context.holds() && !context.is_cancelled();
             if !waits || !self.answered(context, session, &report).await? {
                 return Ok(Some(report));
@@ -86,12 +78,12 @@ impl ChildTool {
         }
     }
 
-    async fn run_once(&self, context: &ToolContext, session: &Session, input: Vec<Message>) -> Result<RunReport> {
+    async fn run_once(&self, context: &ToolContext, session: &Session, input: Input) -> Result<RunReport> {
         // The run of a dead parent may still hold the child's lease for a moment.
         let mut options = ResumeOptions::new(format!("parent {}", context.session()))
             .patience(session.engine().lease().saturating_mul(2));
         options.secrets = context.given();
-        let (executor, run) = (self.work.executor(), self.work.options());
+        let (executor, run) = (Arc::clone(&self.executor), self.run.clone());
         let handle = start(session.engine(), session.key(), executor, input, run, options).await?;
         let run = handle.run().clone();
         let report = handle.report();
@@ -165,7 +157,8 @@ impl Tool for ChildTool {
             _ => {
                 let load = || session.engine().journal().load(session.key(), None);
                 let state = context.insist(load).await?.state;
-                Ok(ToolOutput::json(self.work.result(&state)?).and_used(used(context, session.key(), &state).await))
+                let result = self.executor.descriptor().result(&state)?.unwrap_or_else(Json::null);
+                Ok(ToolOutput::json(result).and_used(used(context, session.key(), &state).await))
             }
         }
     }

@@ -2,10 +2,10 @@
 //! stands is in the state, so the same code starts, resumes and takes over.
 
 pub mod agent;
-pub(crate) mod by_name;
 pub(crate) mod call;
 pub(crate) mod child;
 pub(crate) mod crew;
+mod descriptor;
 pub(crate) mod duration;
 pub(crate) mod faults;
 pub mod flow;
@@ -15,15 +15,18 @@ pub mod plan;
 pub(crate) mod reference;
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use rekindle_core::{Journal, Record, Result, State};
+use rekindle_core::{Error, Journal, Json, Record, Result, State};
 
+pub(crate) use self::descriptor::Descriptors;
+pub use self::descriptor::{Descriptor, Settled, View};
 pub use self::faults::{SpecFault, SpecFaults};
-use crate::driver::{Driver, End, Fingerprint};
+use crate::driver::{CheckpointConfig, Driver, End, Fingerprint, RunOptions};
 use crate::message::Message;
 
-/// What drives a session.
+/// Drives sessions.
 ///
 /// # Contract
 /// * [`Executor::run`] goes on from wherever the state says it is, and keeps nothing it needs
@@ -32,47 +35,97 @@ use crate::message::Message;
 /// * It asks [`Driver::stop_requested`] between its steps, and comes back with what that says.
 #[async_trait]
 pub trait Executor: fmt::Debug + Send + Sync + 'static {
-    /// The name under which sessions remember it, e.g. `agent`.
-    fn kind(&self) -> &str;
+    /// Describes its sessions from their state alone: for operations and front ends, which have no executor at hand.
+    /// An engine knows the descriptors of the executors it has run and those it was given
+    /// ([`Engine::with_executor`](crate::Engine::with_executor)).
+    fn descriptor(&self) -> Arc<dyn Descriptor>;
 
-    /// What a run depends on.
+    /// The parts that a run depends on. A resume compares them with those on record.
     fn fingerprint(&self) -> Fingerprint;
 
-    /// Whether the last turn was not finished, as far as the state itself says.
-    fn is_mid_turn(&self, state: &State) -> bool;
+    /// Runs until the turn ends, the run waits, or it is to stop.
+    async fn run(&self, driver: &Driver, input: Input) -> Result<End>;
 
-    /// Whether messages of the inbox are input to it.
-    fn reads_messages(&self) -> bool;
+    /// Fails if a run cannot begin with `input`, with `set` among the keys of its memory. Nothing was recorded yet.
+    fn check_input(&self, input: &Input, set: &[&str]) -> Result<()> {
+        let _ = set;
+        check_kind(&*self.descriptor(), input)
+    }
 
-    /// Whether new input gives up a turn that failed; otherwise it must be resumed or cancelled
-    /// first.
-    fn gives_up_failed(&self) -> bool;
+    /// Fails if a run cannot go on from `state`, with `set` among the keys of its memory: the error names what is
+    /// missing. Nothing was recorded yet.
+    fn check(&self, state: &State, set: &[&str]) -> Result<()> {
+        let _ = (state, set);
+        Ok(())
+    }
 
-    /// Whether a message waits in the state for a turn of its own.
-    fn has_queued(&self, state: &State) -> bool;
-
-    /// An error if a run cannot go on from `state`, with `set` among the keys of its memory:
-    /// what is missing is named, and nothing was recorded yet.
-    fn check(&self, state: &State, set: &[&str]) -> Result<()>;
+    /// Returns true if new input gives up a turn that failed. Otherwise that must be resumed or cancelled first.
+    fn gives_up_failed(&self) -> bool {
+        false
+    }
 
     /// The keys of the memory that it reads by name: a secret that was given under such a name is put there.
     fn reads(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What closes a turn that was given up, and clears what a finished one left, before a new one
-    /// begins.
-    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>>;
+    /// The records that close a turn that was given up and clear what a finished one left, before a new one begins.
+    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
+        self.descriptor().closing(state, journal, "the turn was given up before the call ended")
+    }
 
-    /// Runs until the turn ends, the run waits, or it is to stop.
-    async fn run(&self, driver: &Driver, input: Input) -> Result<End>;
+    /// The options of a run, changed as `checkpoints` (of the run or the engine) ask for.
+    fn configured(&self, options: RunOptions, checkpoints: Option<CheckpointConfig>) -> RunOptions {
+        let _ = checkpoints;
+        options
+    }
 }
 
-/// What a run begins with.
+/// Input of a run.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A new turn, with what was said; nothing if a queued message is to be taken.
-    NewTurn(Vec<Message>),
+    /// A new turn begins with these messages; without any, with one that is queued.
+    Messages(Vec<Message>),
+    /// A new turn begins with a value.
+    Value(Json),
     /// An unfinished run goes on.
     Resume,
+}
+
+impl Input {
+    /// Returns true if it begins a turn by itself.
+    pub(crate) fn is_new(&self) -> bool {
+        match self {
+            Self::Messages(messages) => !messages.is_empty(),
+            Self::Value(_) => true,
+            Self::Resume => false,
+        }
+    }
+}
+
+/// Fails if messages are given to an executor that reads none.
+pub(crate) fn check_kind(of: &dyn Descriptor, input: &Input) -> Result<()> {
+    match input {
+        Input::Messages(messages) if !messages.is_empty() && !of.reads_messages() => {
+            let message = format!("a {} reads no messages", of.kind());
+            Err(Error::invalid(message).hint("give it its input as a value"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error of an input that the executor called `name` cannot begin with.
+pub(crate) fn unfit(kind: &str, name: &str, error: Error) -> Error {
+    Error::invalid(format!("the input does not fit the {kind} `{name}`")).because(error)
+}
+
+/// The descriptors of the executors of this crate.
+pub(crate) fn built_in() -> Descriptors {
+    let all: [Arc<dyn Descriptor>; 4] = [
+        Arc::new(agent::AgentDescriptor),
+        Arc::new(flow::FlowDescriptor),
+        Arc::new(graph::GraphDescriptor),
+        Arc::new(plan::PlanDescriptor),
+    ];
+    Descriptors::new(all)
 }

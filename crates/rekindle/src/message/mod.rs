@@ -4,11 +4,20 @@
 pub mod convert;
 mod part;
 
+use std::sync::LazyLock;
+
 use rekindle_core::record::Extra;
-use rekindle_core::{IdSource, Json, MessageId, Result, Timestamp};
+use rekindle_core::{IdSource, Json, LogName, MessageId, Result, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use part::{Part, Reasoning, Reference, ToolCall, ToolResult};
+
+/// The log of a session's conversation.
+pub(crate) fn conversation() -> LogName {
+    static NAME: LazyLock<LogName> =
+        LazyLock::new(|| LogName::new("messages").expect("`messages` is a legal name of a log"));
+    NAME.clone()
+}
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

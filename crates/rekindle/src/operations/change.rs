@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::plain;
 use crate::driver::{BUDGET, DEFINITION, Fingerprint, Ledger, MEMORY, NEXT_RUN, SECRET};
 use crate::engine::Engine;
-use crate::executor::{agent, by_name, plan};
-use crate::message::Message;
+use crate::message::{Message, conversation};
 use crate::secret::SecretRef;
 use crate::secret::disarm_record;
 
@@ -127,24 +126,24 @@ fn numbered(error: Error, number: usize, of: usize) -> Error {
 impl Change {
     fn record(&self, engine: &Engine, state: &State) -> Result<Record> {
         match self {
-            Self::SetRegister { key, value } => set(key.clone(), value),
+            Self::SetRegister { key, value } => set(engine, key.clone(), value),
             Self::UnsetRegister { key } => unset(key.clone(), state),
-            Self::SetMemory { key, value } => set(format!("{MEMORY}{key}"), value),
+            Self::SetMemory { key, value } => set(engine, format!("{MEMORY}{key}"), value),
             Self::UnsetMemory { key } => unset(format!("{MEMORY}{key}"), state),
-            Self::SkipStep { step } => plan::skipping(state, step),
+            Self::SkipStep { step } => engine.descriptors().of(state).skip_step(state, step),
             Self::ReplaceMessage { index, message } => {
-                splice(state, agent::messages(), *index, 1, stored(engine, std::slice::from_ref(message))?)
+                splice(engine, state, conversation(), *index, 1, stored(engine, std::slice::from_ref(message))?)
             }
             Self::InsertMessages { index, messages } => {
-                splice(state, agent::messages(), *index, 0, stored(engine, messages)?)
+                splice(engine, state, conversation(), *index, 0, stored(engine, messages)?)
             }
-            Self::RemoveMessages { index, count } => splice(state, agent::messages(), *index, *count, Vec::new()),
-            Self::AppendMessages { messages } => {
-                Ok(LogAppend::new(agent::messages(), stored(engine, messages)?).into())
+            Self::RemoveMessages { index, count } => splice(engine, state, conversation(), *index, *count, Vec::new()),
+            Self::AppendMessages { messages } => Ok(LogAppend::new(conversation(), stored(engine, messages)?).into()),
+            Self::SetLogItem { log, index, item } => {
+                splice(engine, state, LogName::new(log)?, *index, 1, vec![item.clone()])
             }
-            Self::SetLogItem { log, index, item } => splice(state, LogName::new(log)?, *index, 1, vec![item.clone()]),
             Self::SpliceLog { log, index, remove, items } => {
-                splice(state, LogName::new(log)?, *index, *remove, items.clone())
+                splice(engine, state, LogName::new(log)?, *index, *remove, items.clone())
             }
         }
     }
@@ -155,8 +154,8 @@ fn stored(engine: &Engine, messages: &[Message]) -> Result<Vec<Json>> {
     messages.iter().map(|message| message.clone().with_id(ids, now).to_json()).collect()
 }
 
-fn set(key: String, value: &Json) -> Result<Record> {
-    check_register(&key, value).map_err(|error| {
+fn set(engine: &Engine, key: String, value: &Json) -> Result<Record> {
+    check_register(engine, &key, value).map_err(|error| {
         Error::invalid(format!("the engine could not read that value in the register `{key}`"))
             .because(error)
             .hint("inspect the session and keep the shape the register has")
@@ -173,17 +172,24 @@ fn unset(key: String, state: &State) -> Result<Record> {
 }
 
 /// An error if the engine could not read `value` in a register of its own.
-fn check_register(key: &str, value: &Json) -> Result<()> {
+fn check_register(engine: &Engine, key: &str, value: &Json) -> Result<()> {
     match key {
         BUDGET => value.decode::<Ledger>().map(drop),
         DEFINITION => value.decode::<Fingerprint>().map(drop),
         NEXT_RUN => value.decode::<RunId>().map(drop),
         _ if key.starts_with(SECRET) => value.decode::<String>()?.parse::<SecretRef>().map(drop),
-        _ => by_name::check_register(key, value),
+        _ => engine.descriptors().check_register(key, value),
     }
 }
 
-fn splice(state: &State, log: LogName, index: usize, remove: usize, items: Vec<Json>) -> Result<Record> {
+fn splice(
+    engine: &Engine,
+    state: &State,
+    log: LogName,
+    index: usize,
+    remove: usize,
+    items: Vec<Json>,
+) -> Result<Record> {
     let length = state.log(&log).len();
     if index.checked_add(remove).is_none_or(|end| end > length) {
         let message = match remove {
@@ -192,13 +198,13 @@ fn splice(state: &State, log: LogName, index: usize, remove: usize, items: Vec<J
         };
         return Err(Error::invalid(message).hint("indices count from 0; inspect the session to see what it has"));
     }
-    items.iter().try_for_each(|item| check_item(&log, item))?;
+    items.iter().try_for_each(|item| check_item(engine, &log, item))?;
     Ok(LogSplice::new(log, index as u64, remove as u64, items).into())
 }
 
 /// An error if the engine could not read `item` in a log of its own.
-fn check_item(log: &LogName, item: &Json) -> Result<()> {
-    by_name::check_item(log, item).map_err(|error| match *log == agent::messages() {
+fn check_item(engine: &Engine, log: &LogName, item: &Json) -> Result<()> {
+    engine.descriptors().check_item(log, item).map_err(|error| match *log == conversation() {
         true => Error::invalid("an item is not a message").because(error).hint("give it a `role` and `parts`"),
         false => Error::invalid(format!("the engine could not read that item in the log `{log}`"))
             .because(error)

@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::write::{self, Decided};
 use super::{inbox, jobs, stopping};
 use crate::engine::Engine;
-use crate::executor::by_name;
 
 /// Author, reason and run of a request to stop, and how long to wait for its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,7 +204,8 @@ fn at_rest(
         return Ok(Decided::Nothing(AtRest::Stopped(status)));
     }
     // A turn that failed can still be resumed, so it can be given up too.
-    let given_up = cancels && status == Status::Failed && by_name::is_mid_turn(&restored.state);
+    let given_up =
+        cancels && status == Status::Failed && engine.descriptors().of(&restored.state).is_mid_turn(&restored.state);
     let id = run.started.run.clone();
     if !given_up && !status.is_unfinished() {
         return Ok(Decided::Nothing(AtRest::Over(id, status)));
@@ -240,7 +240,7 @@ fn paused(run: &RunInfo, options: &ControlOptions) -> Record {
 /// What a run that is cancelled records at its end.
 fn cancelling(engine: &Engine, restored: &Restored, run: &RunInfo, options: &ControlOptions) -> Result<Vec<Record>> {
     let mut state = restored.state.clone();
-    let mut records = by_name::closing(&state, engine.journal(), "the run was cancelled")?;
+    let mut records = engine.descriptors().of(&state).closing(&state, engine.journal(), "the run was cancelled")?;
     records.iter().try_for_each(|record| state.apply(record))?;
     records.extend(state.waits().map(crate::wait::cancelled));
     let reason = said("cancelled", options);

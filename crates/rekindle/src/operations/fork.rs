@@ -116,7 +116,8 @@ async fn lost_behind(
         return Ok(None);
     }
     let restored = engine.journal().load_opened(info, Some(from)).await?;
-    Ok(history_lost(&restored.state, damage, &write::by(author)).map(Record::from))
+    Ok(history_lost(&*engine.descriptors().of(&restored.state), &restored.state, damage, &write::by(author))
+        .map(Record::from))
 }
 
 /// Writes the first batch of a fork; where the branch ends then.

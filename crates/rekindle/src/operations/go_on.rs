@@ -19,8 +19,6 @@ use super::write::{self, Decided};
 use super::{inbox, send, show};
 use crate::driver::{NEXT_RUN, Received, Unread, holds_message, next_input, next_run};
 use crate::engine::Engine;
-use crate::executor::by_name;
-use crate::executor::graph::state::OVERLAY;
 
 /// How often it is looked again when the session moves meanwhile.
 const ATTEMPTS: usize = 20;
@@ -105,7 +103,7 @@ async fn change_memory(engine: &Engine, wanted: &GoOn) -> Result<()> {
     }
     let restored = engine.journal().load(&wanted.session, None).await?;
     check_something(engine, &restored, wanted).await?;
-    let changes = memory_changes(&restored.state, &wanted.set);
+    let changes = memory_changes(engine, &restored.state, &wanted.set);
     fork::edit(engine, &wanted.session, &At::Latest, &changes, &wanted.author, "set to go on").await.map(drop)
 }
 
@@ -115,7 +113,7 @@ async fn check_something(engine: &Engine, restored: &Restored, wanted: &GoOn) ->
         return Ok(());
     }
     let unread = inbox::behind(engine, &wanted.session, restored.state.inbox_taken()).await?;
-    match what_is_next(&restored.state, &unread)? {
+    match what_is_next(engine, &restored.state, &unread)? {
         Next::Nothing => Err(nothing_in(restored, &unread)),
         _ => Ok(()),
     }
@@ -132,10 +130,10 @@ async fn go_back(engine: &Engine, wanted: &GoOn, checkpoint: &CheckpointId) -> R
     let restored = journal.load(&wanted.session, Some(&found.position)).await?;
     let state = &restored.state;
     // What was sent before stays with the branch it was sent to.
-    if wanted.input.is_none() && matches!(what_is_next(state, &[])?, Next::Nothing) {
+    if wanted.input.is_none() && matches!(what_is_next(engine, state, &[])?, Next::Nothing) {
         return Err(nothing(state.status()).at(found.position));
     }
-    let mut edits = memory_changes(state, &wanted.set);
+    let mut edits = memory_changes(engine, state, &wanted.set);
     if let Some(run) = wanted.run.as_ref().filter(|_| wanted.input.is_none()) {
         send::check_new_run(engine, &restored.info, run).await?;
         edits.push(Change::SetRegister { key: NEXT_RUN.to_owned(), value: Json::of(run)? });
@@ -171,7 +169,7 @@ async fn check_unowned(engine: &Engine, session: &SessionKey) -> Result<()> {
 async fn check_unasked(engine: &Engine, session: &SessionKey) -> Result<()> {
     let restored = engine.journal().load(session, None).await?;
     let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
-    let asked = match what_is_next(&restored.state, &unread)? {
+    let asked = match what_is_next(engine, &restored.state, &unread)? {
         Next::Begins(Some(run)) => Some(run),
         _ => unread.iter().find_map(send::run_of),
     };
@@ -191,14 +189,13 @@ async fn switch(engine: &Engine, session: &SessionKey, branch: &BranchId) -> Res
     chosen.map(drop)
 }
 
-/// The changes that set memory. What a strand of a graph wrote counts less than what is set now.
-fn memory_changes(state: &State, set: &BTreeMap<String, Json>) -> Vec<Change> {
-    let mut changes = Vec::new();
+/// The changes that set memory. What its executor holds beside the memory counts less than what is set now.
+fn memory_changes(engine: &Engine, state: &State, set: &BTreeMap<String, Json>) -> Vec<Change> {
+    let (mut changes, descriptor) = (Vec::new(), engine.descriptors().of(state));
     for (key, value) in set {
         changes.push(Change::SetMemory { key: key.clone(), value: value.clone() });
-        let layers = state.registers_under(OVERLAY).map(|(register, _)| register.as_str());
-        let written = layers.filter(|register| register.rsplit('/').next() == Some(key));
-        changes.extend(written.map(|register| Change::UnsetRegister { key: register.to_owned() }));
+        let overlays = descriptor.overlays(state, key);
+        changes.extend(overlays.into_iter().map(|register| Change::UnsetRegister { key: register.to_string() }));
     }
     changes
 }
@@ -212,11 +209,12 @@ enum Next {
     Begins(Option<RunId>),
 }
 
-fn what_is_next(state: &State, unread: &[Received]) -> Result<Next> {
+fn what_is_next(engine: &Engine, state: &State, unread: &[Received]) -> Result<Next> {
     if let Some(next) = next_run(state) {
         return Ok(Next::Begins(Some(next)));
     }
-    let (status, mid_turn) = (state.status(), by_name::is_mid_turn(state));
+    let descriptor = engine.descriptors().of(state);
+    let (status, mid_turn) = (state.status(), descriptor.is_mid_turn(state));
     let input = next_input(state, unread)?;
     if let (Some(run), true) = (state.run(), status.is_unfinished() && (mid_turn || input.is_none())) {
         return Ok(Next::GoesOn(run.started.run.clone()));
@@ -227,8 +225,8 @@ fn what_is_next(state: &State, unread: &[Received]) -> Result<Next> {
     if let Some(input) = input {
         return Ok(Next::Begins(input.run));
     }
-    if by_name::has_queued(state) || holds_message(state, unread)? {
-        return Ok(Next::Begins(crate::driver::run_of_turn(state, unread)?));
+    if descriptor.has_queued(state) || holds_message(state, unread)? {
+        return Ok(Next::Begins(crate::driver::run_of_turn(&*descriptor, state, unread)?));
     }
     Ok(Next::Nothing)
 }
@@ -250,7 +248,7 @@ pub(super) async fn going_on(engine: &Engine, session: &SessionKey, wanted: Opti
     for _ in 0..ATTEMPTS {
         let restored = engine.journal().load(session, None).await?;
         let unread = inbox::behind(engine, session, restored.state.inbox_taken()).await?;
-        match what_is_next(&restored.state, &unread)? {
+        match what_is_next(engine, &restored.state, &unread)? {
             Next::Nothing => return Err(nothing_in(&restored, &unread)),
             Next::GoesOn(run) => return Ok(Some(run)),
             Next::Begins(Some(run)) => return Ok(Some(run)),

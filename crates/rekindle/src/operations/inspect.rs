@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::at::At;
 use super::show::{self, EffectView, RunView, WaitView};
 use crate::engine::Engine;
+use crate::executor::View;
 
 /// A session as it was at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,6 +84,11 @@ pub async fn inspect(engine: &Engine, session: &SessionKey, at: &At) -> Result<I
         position,
         state,
     })
+}
+
+/// The way the run of a state came, as the kind of its executor tells it.
+pub fn view(engine: &Engine, state: &State) -> Result<View> {
+    engine.descriptors().of(state).view(state)
 }
 
 /// One side of a difference.

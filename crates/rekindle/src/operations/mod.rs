@@ -80,7 +80,7 @@ pub use history::{
     BranchLog, HistoryOptions, HistoryPage, RecordPage, RecordsOptions, SessionLog, StoredRecord, history,
     history_where, log, records,
 };
-pub use inspect::{Diff, DiffSide, Inspected, diff, inspect};
+pub use inspect::{Diff, DiffSide, Inspected, diff, inspect, view};
 pub(crate) use jobs::queue_of;
 pub use jobs::{Enqueue, EnqueuedJob, JobInput, JobView, Jobs, dequeue, enqueue, job, jobs, queues, workers};
 pub use keys::{PrunedKeys, RewrappedKeys, prune_keys, rewrap_keys};

@@ -6,24 +6,23 @@ use rekindle_core::{Error, Result, SessionKey};
 
 use crate::driver::{self, ResumeOptions, RunHandle, RunOptions};
 use crate::engine::Engine;
-use crate::executor::Executor;
-use crate::message::Message;
+use crate::executor::{Executor, Input};
 
-/// Starts a turn with `messages`. `Unfinished` if a run is not finished: the error says how to go
-/// on.
+/// Starts a turn with `input`: messages for an agent, a value for everything else. `Unfinished` if a run is not
+/// finished: the error names the way to go on.
 pub async fn start(
     engine: &Engine,
     session: &SessionKey,
     executor: Arc<dyn Executor>,
-    messages: Vec<Message>,
+    input: Input,
     run: RunOptions,
     options: ResumeOptions,
 ) -> Result<RunHandle> {
-    if messages.is_empty() {
-        let error = Error::invalid("a turn needs a message").hint("give one, or resume the session");
+    if !input.is_new() {
+        let error = Error::invalid("a turn needs an input").hint("give one, or resume the session");
         return Err(error.during("start").on(session));
     }
-    driver::start(engine, session, executor, messages, run, options).await
+    driver::start(engine, session, executor, input, run, options).await
 }
 
 /// Goes on with an unfinished run or, if a message waits in the inbox and nothing is unfinished,
@@ -52,5 +51,5 @@ pub async fn resume(
     run: RunOptions,
     options: ResumeOptions,
 ) -> Result<RunHandle> {
-    driver::start(engine, session, executor, Vec::new(), run, options).await
+    driver::start(engine, session, executor, Input::Resume, run, options).await
 }

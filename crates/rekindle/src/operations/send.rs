@@ -11,7 +11,6 @@ use super::show::{self, Owner};
 use super::write;
 use crate::driver::run_exists;
 use crate::engine::Engine;
-use crate::executor::by_name;
 use crate::message::Message;
 
 /// A message that is in the inbox.
@@ -132,7 +131,7 @@ pub(super) async fn check_new_run(engine: &Engine, info: &SessionInfo, run: &Run
 async fn check_read(engine: &Engine, session: &SessionKey) -> Result<()> {
     // What cannot be read now may be mended; a message can wait for that.
     let Ok(restored) = engine.journal().load(session, None).await else { return Ok(()) };
-    if by_name::reads_messages(&restored.state) {
+    if engine.descriptors().of(&restored.state).reads_messages() {
         return Ok(());
     }
     let what = restored.state.run().map(|run| run.started.executor.as_str()).unwrap_or_default();

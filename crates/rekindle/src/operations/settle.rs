@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::write::{self, Decided};
 use crate::engine::Engine;
-use crate::executor::{agent, by_name};
-use crate::message::{Message, Role, ToolCall, ToolResult};
 
 /// What somebody found out about a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,42 +84,11 @@ fn outcome(engine: &Engine, state: &State, known: &EffectState, settlement: &Set
         Settlement::Ok(_) => (OutcomeStatus::Ok, None),
         Settlement::Failed(why) => (OutcomeStatus::ToolError, Some(why.clone())),
     };
-    let value = match (settlement, by_name::loop_of(state, &known.intent.effect)) {
-        (_, Some(scope)) => result_message(engine, state, &scope, &known.intent.effect, settlement)?,
-        // Plans and graphs take it over as the result of the step or the node when they go on.
-        (Settlement::Ok(value), None) => value.clone(),
-        (Settlement::Failed(_), None) => Json::null(),
+    let how = match settlement {
+        Settlement::Ok(value) => Ok(value),
+        Settlement::Failed(why) => Err(why.as_str()),
     };
+    let value = engine.descriptors().of(state).settled(state, engine.journal(), &known.intent.effect, how)?;
     let attempt = known.intent.attempt;
     Ok(EffectOutcome { attempt, error, ..EffectOutcome::new(known.intent.effect.clone(), status, Some(value)) })
-}
-
-/// The message by which a tool of an agent answers.
-fn result_message(
-    engine: &Engine,
-    state: &State,
-    scope: &agent::Scope,
-    effect: &EffectId,
-    settlement: &Settlement,
-) -> Result<Json> {
-    let call = call_of(state, scope, effect)?;
-    let result = match settlement {
-        Settlement::Ok(value) => ToolResult::new(&call, value.clone()),
-        Settlement::Failed(why) => ToolResult::failed(&call, why),
-    };
-    Message::tool(result).with_id(engine.journal().ids(), engine.journal().clock().now()).to_json()
-}
-
-/// The call in the model's last answer that an effect stands for.
-fn call_of(state: &State, scope: &agent::Scope, effect: &EffectId) -> Result<ToolCall> {
-    let step = agent::LoopState::load_in(state, scope)?.step;
-    let last = state.log(&scope.messages()?).last().map(Message::from_json).transpose()?;
-    let last = last.filter(|message| message.role == Role::Assistant);
-    for (number, call) in last.iter().flat_map(Message::calls).enumerate() {
-        if agent::call_effect(scope, step, number, call)? == *effect {
-            return Ok(call.clone());
-        }
-    }
-    Err(Error::invalid(format!("the effect `{effect}` is none of the calls of the model's last answer"))
-        .hint("cancel the run, or fork before the call and go on from there"))
 }

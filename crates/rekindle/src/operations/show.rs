@@ -14,7 +14,6 @@ use super::answer::as_seen;
 use super::inbox;
 use crate::driver::{BUDGET, Ledger, Spent, WaitPurpose};
 use crate::engine::Engine;
-use crate::executor::by_name;
 
 /// A session on one page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -251,7 +250,7 @@ async fn fill(engine: &Engine, shown: &mut Shown, restored: &Restored) -> Result
         state.waits().map(|wait| WaitView::of(&as_seen(wait, &restored.position.branch, &unread), now)).collect();
     shown.unread = unread.iter().filter(|received| !is_remark(&received.record)).count();
     let message = unread.iter().any(|received| matches!(received.record, Record::InboxMessage(_)));
-    shown.resumable = resumable(shown, state, message);
+    shown.resumable = resumable(engine, shown, state, message);
     if unread.damage().next().is_some() && shown.owner.is_none() {
         shown.resumable.why.push_str("; its inbox is damaged, so a resume must be told to go on without what is lost");
     }
@@ -288,8 +287,9 @@ async fn children(engine: &Engine, session: &SessionKey) -> Result<Vec<Related>>
     Ok(found.iter().map(|info| Related { session: info.header.key.clone(), status: info.status() }).collect())
 }
 
-fn resumable(shown: &Shown, state: &State, message: bool) -> Resumable {
+fn resumable(engine: &Engine, shown: &Shown, state: &State, message: bool) -> Resumable {
     let is = |resumable, why: String| Resumable { resumable, why };
+    let descriptor = engine.descriptors().of(state);
     if let Some(owner) = &shown.owner {
         return is(false, format!("{} runs it on branch `{}` until {}", owner.owner, owner.branch, owner.until));
     }
@@ -300,14 +300,14 @@ fn resumable(shown: &Shown, state: &State, message: bool) -> Resumable {
             is(true, format!("it waits for {answers}; a resume goes on with what came"))
         }
         status if status.is_unfinished() => is(true, format!("the last run is {status}")),
-        Status::Failed | Status::Idle if by_name::is_mid_turn(state) => {
+        Status::Failed | Status::Idle if descriptor.is_mid_turn(state) => {
             is(true, "the last turn was not finished".into())
         }
-        _ if message && by_name::reads_messages(state) => {
+        _ if message && descriptor.reads_messages() => {
             is(true, "a message waits in its inbox for a turn of its own".into())
         }
         status => {
-            let next = if by_name::reads_messages(state) { "give it a message to start a turn" } else { "run it anew" };
+            let next = if descriptor.reads_messages() { "give it a message to start a turn" } else { "run it anew" };
             is(false, format!("it is {status}, with nothing unfinished; {next}"))
         }
     }

@@ -12,7 +12,6 @@ use rekindle_core::{
 use super::contention::{Contention, is_lost};
 use crate::driver::{BUDGET, Ledger};
 use crate::engine::Engine;
-use crate::executor::by_name;
 
 /// What was decided on the state at the end of a branch.
 pub(super) enum Decided<T> {
@@ -85,7 +84,7 @@ fn explained(error: Error) -> Error {
 pub(super) fn mark(engine: &Engine, restored: &Restored, source: CheckpointSource, description: &str) -> Checkpoint {
     let (journal, state) = (engine.journal(), &restored.state);
     let ledger: Ledger = state.register(BUDGET).map(Json::decode).and_then(Result::ok).unwrap_or_default();
-    let stands_at = by_name::step(state).unwrap_or_default();
+    let stands_at = engine.descriptors().of(state).step(state).unwrap_or_default();
     let before = restored.checkpoint.as_ref().map_or(0, |before| before.checkpoint.step);
     Checkpoint {
         parent: state.checkpoint().cloned(),

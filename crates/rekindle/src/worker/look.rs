@@ -7,7 +7,6 @@ use rekindle_core::{ErrorKind, Result, SessionKey, State, Status, Timestamp, Wai
 
 use crate::driver::{Looked, NextInput, Received, holds_message, next_input};
 use crate::engine::Engine;
-use crate::executor::by_name;
 use crate::wait::verdict;
 
 /// How often a session that waits for another one is looked after.
@@ -63,10 +62,11 @@ pub(super) async fn look(
 
 async fn next(engine: &Engine, looked: &Looked, look: Look, told: &mut Told) -> Result<Next> {
     let (state, unread) = (&looked.restored.state, &*looked.unread);
+    let descriptor = engine.descriptors().of(state);
     let seen = Seen {
         status: state.status().seen(false),
-        mid_turn: by_name::is_mid_turn(state),
-        message: by_name::reads_messages(state) && (by_name::has_queued(state) || holds_message(state, unread)?),
+        mid_turn: descriptor.is_mid_turn(state),
+        message: descriptor.reads_messages() && (descriptor.has_queued(state) || holds_message(state, unread)?),
         input: next_input(state, unread)?,
     };
     // A run that begins with records of its inbox lost says so, or goes on without them: by its policy.

@@ -45,7 +45,7 @@ use tokio::sync::Notify;
 
 pub use event::{WorkerEvent, WorkerReport};
 pub use tokio_util::sync::CancellationToken;
-pub use work::{Resolver, Work};
+pub use work::{Resolver, Work, work};
 
 use crate::engine::Engine;
 use crate::operations::queue_of;

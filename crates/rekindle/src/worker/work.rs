@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use rekindle_core::{Error, Json, Result, SessionInfo};
+use rekindle_core::{Json, Result, SessionInfo};
 
-use crate::driver::{ResumeOptions, RunHandle};
+use crate::driver::{ResumeOptions, RunHandle, RunOptions};
 use crate::executor::agent::Agent;
 use crate::executor::flow::Flow;
 use crate::executor::graph::Graph;
 use crate::executor::plan::Plan;
-use crate::message::Message;
+use crate::executor::{Executor, Input};
+use crate::operations;
 use crate::session::Session;
 
 /// How many works that were made for sessions are kept for the next ones.
@@ -68,70 +69,61 @@ impl Kept {
     }
 }
 
-fn unfit(what: &str, name: &str, error: Error) -> Error {
-    Error::invalid(format!("the input does not fit the {what} `{name}`")).because(error)
+/// Makes work for workers of an executor, under the name by which sessions and jobs know it.
+///
+/// ```
+/// use rekindle::worker::{Work as _, work};
+/// # fn demo(executor: std::sync::Arc<dyn rekindle::Executor>) {
+/// let work = work("counter", executor, rekindle::RunOptions::default());
+/// assert_eq!(work.name(), "counter");
+/// # }
+/// ```
+pub fn work(name: impl Into<String>, executor: Arc<dyn Executor>, options: RunOptions) -> impl Work {
+    Driven { name: name.into(), executor, options }
+}
+
+/// An executor as work.
+struct Driven {
+    name: String,
+    executor: Arc<dyn Executor>,
+    options: RunOptions,
 }
 
 #[async_trait]
-impl Work for Agent {
+impl Work for Driven {
     fn name(&self) -> &str {
-        self.name()
+        &self.name
     }
 
     async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
-        let message = Message::from_json(&input).or_else(|_| input.decode::<String>().map(Message::user));
-        let message = message.map_err(|error| unfit("agent", self.name(), error))?;
-        self.run_with(vec![message], session, options).await
+        let (executor, input) = (Arc::clone(&self.executor), Input::Value(input));
+        operations::start(session.engine(), session.key(), executor, input, self.options.clone(), options).await
     }
 
     async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.resume_with(session, options).await
+        let executor = Arc::clone(&self.executor);
+        operations::resume(session.engine(), session.key(), executor, self.options.clone(), options).await
     }
 }
 
-#[async_trait]
-impl Work for Plan {
-    fn name(&self) -> &str {
-        self.name()
-    }
+/// Work by the executor of what it is implemented for.
+macro_rules! driven {
+    ($($what:ty),*) => {$(
+        #[async_trait]
+        impl Work for $what {
+            fn name(&self) -> &str {
+                <$what>::name(self)
+            }
 
-    async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
-        let input: crate::PlanInput = input.decode().map_err(|error| unfit("plan", self.name(), error))?;
-        self.run_with(input, session, options).await
-    }
+            async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
+                work(self.name(), self.executor(), self.options().clone()).start(session, input, options).await
+            }
 
-    async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.resume_with(session, options).await
-    }
+            async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+                work(self.name(), self.executor(), self.options().clone()).resume(session, options).await
+            }
+        }
+    )*};
 }
 
-#[async_trait]
-impl Work for Graph {
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
-        let input = input.decode().map_err(|error| unfit("graph", self.name(), error))?;
-        self.run_with(input, session, options).await
-    }
-
-    async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.resume_with(session, options).await
-    }
-}
-
-#[async_trait]
-impl Work for Flow {
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    async fn start(&self, session: &Session, input: Json, options: ResumeOptions) -> Result<RunHandle> {
-        self.run_with(input, session, options).await
-    }
-
-    async fn resume(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.resume_with(session, options).await
-    }
-}
+driven!(Agent, Flow, Graph, Plan);

@@ -7,7 +7,7 @@ use rekindle::message::{Message, Role};
 use rekindle::operations::{self, At, Change, ControlOptions, Controlled};
 use rekindle::record::{Command, InDoubtPolicy, InboxMode, RunEnded, RunOutcome, RunStarted};
 use rekindle::tool::Approval;
-use rekindle::{Agent, BranchId, Json, MessageId, OwnerId, RunId, Status, StoreExt as _, Target};
+use rekindle::{Agent, BranchId, Input, Json, MessageId, OwnerId, RunId, Status, StoreExt as _, Target};
 use tokio::sync::Notify;
 
 use crate::world::{World, adder, busy, code, failing, payer, resume};
@@ -272,15 +272,18 @@ async fn a_message_sent_twice_counts_once_and_is_the_next_turn() {
 }
 
 #[tokio::test]
-async fn starting_needs_a_message() {
+async fn starting_needs_an_input() {
     let world = World::memory();
     let (engine, session, agent) = (&world.engine, world.session("s").await, adder());
-    let start = async |messages| {
+    let start = async |input| {
         let options = (agent.options().clone(), Default::default());
-        operations::start(engine, session.key(), agent.executor(), messages, options.0, options.1).await
+        operations::start(engine, session.key(), agent.executor(), input, options.0, options.1).await
     };
-    assert_eq!(code(start(Vec::new()).await), "RK0001");
-    assert_eq!(start(vec!["19 + 23?".into()]).await.unwrap().report().await.unwrap().text(), "It is 42.");
+    for nothing in [Input::Messages(Vec::new()), Input::Resume, Input::Value(Json::null())] {
+        assert_eq!(code(start(nothing).await), "RK0001");
+    }
+    let asked = Input::Messages(vec!["19 + 23?".into()]);
+    assert_eq!(start(asked).await.unwrap().report().await.unwrap().text(), "It is 42.");
 }
 
 /// A process of which only its lease and what it writes is seen.

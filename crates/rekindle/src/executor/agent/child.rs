@@ -1,16 +1,13 @@
 //! An agent as a tool of another.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use rekindle_core::{Json, Result, SessionKey, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Agent;
-use crate::driver::RunOptions;
-use crate::executor::Executor;
-use crate::executor::child::{ChildTool, ChildWork};
+use crate::executor::Input;
+use crate::executor::child::ChildTool;
 use crate::message::{Message, Role};
 use crate::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 
@@ -30,35 +27,15 @@ impl SubAgent {
     /// `agent` as a tool of its own name.
     pub fn new(agent: Agent, description: impl Into<String>) -> Self {
         let parameters = Json::from(schemars::schema_for!(Task).to_value());
-        Self(ChildTool::new(agent, description.into(), parameters))
+        let spec =
+            ToolSpec { name: agent.name().to_owned(), description: description.into(), parameters, version: None };
+        let input = |arguments: &Json| Ok(Input::Messages(vec![Message::user(arguments.decode::<Task>()?.task)]));
+        Self(ChildTool::new(spec, agent.executor(), agent.options().clone(), input))
     }
 }
 
-impl ChildWork for Agent {
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn executor(&self) -> Arc<dyn Executor> {
-        self.executor()
-    }
-
-    fn options(&self) -> RunOptions {
-        self.options().clone()
-    }
-
-    fn input(&self, arguments: &Json) -> Result<Message> {
-        Ok(Message::user(arguments.decode::<Task>()?.task))
-    }
-
-    /// What the child said last.
-    fn result(&self, state: &State) -> Result<Json> {
-        result(state)
-    }
-}
-
-/// What an agent said last.
-pub(crate) fn result(state: &State) -> Result<Json> {
+/// The last answer of an agent.
+pub(super) fn result(state: &State) -> Result<Json> {
     let messages = Agent::messages(state)?;
     let last = messages.iter().rev().find(|message| message.role == Role::Assistant);
     Ok(Json::from(last.map(Message::text).unwrap_or_default().as_str()))

@@ -4,6 +4,7 @@ mod act;
 mod asking;
 mod builder;
 mod child;
+mod descriptor;
 mod place;
 mod plan;
 mod state;
@@ -16,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle_core::{Error, Journal, Record, Result, SessionHeader, State};
+use rekindle_core::{Error, Json, Result, SessionHeader, State};
 
-use super::{Executor, Input};
-use crate::driver::{Driver, End, Fingerprint, Inbox, ResumeOptions, RunHandle, RunOptions, RunReport, start};
+use super::{Descriptor, Executor, Input, unfit};
+use crate::driver::{Driver, End, Fingerprint, ResumeOptions, RunHandle, RunOptions, RunReport, start};
 use crate::engine::Engine;
 use crate::message::Message;
 use crate::middleware::Middleware;
@@ -30,15 +31,12 @@ use crate::tool::Retries;
 
 pub use builder::AgentBuilder;
 pub use child::SubAgent;
-pub(crate) use child::result;
+pub(crate) use descriptor::{AgentDescriptor, KIND, settled_in};
 pub(crate) use place::Place;
-pub(crate) use state::{LoopState, MESSAGES_OF, Phase, Scope, check_register, messages};
+pub(crate) use state::{LoopState, Phase, Scope, messages};
 use toolbox::Toolbox;
 use turn::Turn;
-pub(crate) use turn::{call_effect, closing, closing_in, unended_calls};
-
-/// The name under which sessions remember this executor.
-pub(crate) const KIND: &str = "agent";
+pub(crate) use turn::{call_effect, closing_in, unended_calls};
 
 /// An agent: a model, what it is told, and the tools it may use. Cheap to clone.
 ///
@@ -141,7 +139,8 @@ impl Agent {
         options: ResumeOptions,
     ) -> Result<RunHandle> {
         let executor: Arc<dyn Executor> = self.executor();
-        start(session.engine(), session.key(), executor, messages, self.inner.options.clone(), options).await
+        let input = if messages.is_empty() { Input::Resume } else { Input::Messages(messages) };
+        start(session.engine(), session.key(), executor, input, self.inner.options.clone(), options).await
     }
 
     /// Asks once, in a session of its own in memory.
@@ -175,7 +174,7 @@ impl Agent {
         Turn::load(&self.inner, driver, place).await.map(NodeTurn)
     }
 
-    /// It as an executor, for [`crate::operations::resume`] and workers.
+    /// Returns its executor, for [`crate::operations::start`], [`crate::operations::resume`] and workers.
     pub fn executor(&self) -> Arc<dyn Executor> {
         self.inner.clone()
     }
@@ -200,29 +199,10 @@ impl NodeTurn<'_> {
     }
 }
 
-/// Whether a message waits in the state for a turn of its own.
-pub(crate) fn has_queued(state: &State) -> bool {
-    count(state, Inbox::QUEUE) > queued(state) || has_steered(state)
-}
-
-/// Whether a message waits in the state for the next model call.
-pub(crate) fn has_steered(state: &State) -> bool {
-    count(state, Inbox::STEER) > LoopState::load(state).unwrap_or_default().steered
-}
-
-/// How many messages that waited for a turn have had theirs.
-pub(crate) fn queued(state: &State) -> usize {
-    LoopState::load(state).unwrap_or_default().queued
-}
-
-fn count(state: &State, log: &str) -> usize {
-    rekindle_core::LogName::new(log).map_or(0, |log| state.log(&log).len())
-}
-
 #[async_trait]
 impl Executor for Inner {
-    fn kind(&self) -> &str {
-        KIND
+    fn descriptor(&self) -> Arc<dyn Descriptor> {
+        Arc::new(AgentDescriptor)
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -243,39 +223,33 @@ impl Executor for Inner {
         print
     }
 
-    fn is_mid_turn(&self, state: &State) -> bool {
-        LoopState::load(state).is_ok_and(|at| at.phase != Phase::Idle)
-    }
-
-    fn reads_messages(&self) -> bool {
-        true
+    fn check_input(&self, input: &Input, _set: &[&str]) -> Result<()> {
+        match input {
+            Input::Value(value) => message_of(&self.name, value).map(drop),
+            _ => Ok(()),
+        }
     }
 
     fn gives_up_failed(&self) -> bool {
         true
     }
 
-    fn has_queued(&self, state: &State) -> bool {
-        has_queued(state)
-    }
-
-    fn check(&self, _state: &State, _set: &[&str]) -> Result<()> {
-        Ok(())
-    }
-
-    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
-        turn::closing(state, journal, "the turn was given up before the call ended")
-    }
-
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
         let place = Place::session(driver.options().checkpoints.clone());
         let mut turn = Turn::load(self, driver, place).await?;
         match input {
-            Input::NewTurn(messages) => turn.begin(messages).await?,
+            Input::Messages(messages) => turn.begin(messages).await?,
+            Input::Value(value) => turn.begin(vec![message_of(&self.name, &value)?]).await?,
             Input::Resume => turn.recover().await?,
         }
         turn.go().await
     }
+}
+
+/// The message that a turn begins with which is given a value: a message, or its text.
+fn message_of(agent: &str, value: &Json) -> Result<Message> {
+    let message = Message::from_json(value).or_else(|_| value.decode::<String>().map(Message::user));
+    message.map_err(|error| unfit(KIND, agent, error))
 }
 
 impl fmt::Debug for Inner {

@@ -1,7 +1,6 @@
 //! Where the loop stands, as the session's registers say it.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use rekindle_core::record::RegisterSet;
 use rekindle_core::{EffectId, Hash, Json, LogName, Record, RegisterKey, Result, State};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Decided;
 use crate::driver::{Spent, register};
+pub(crate) use crate::message::conversation as messages;
 use crate::reduction::{ProviderCursor, Summary};
 
 /// The register that says where the loop stands.
@@ -67,13 +67,6 @@ impl Scope {
             Some(node) => EffectId::new(format!("{node}:{id}")),
         }
     }
-}
-
-/// The log of the conversation.
-pub(crate) fn messages() -> LogName {
-    static NAME: LazyLock<LogName> =
-        LazyLock::new(|| LogName::new("messages").expect("`messages` is a legal name of a log"));
-    NAME.clone()
 }
 
 /// What the loop does next.

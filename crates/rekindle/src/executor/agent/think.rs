@@ -87,7 +87,7 @@ impl Turn<'_> {
             child: None,
             retries: self.agent.model_retries.clone(),
             settles_when_exhausted: false,
-            rides: true,
+            defer_intent: true,
             key_of: None,
             alongside: Vec::new(),
         }

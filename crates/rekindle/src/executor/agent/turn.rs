@@ -11,13 +11,14 @@ use rekindle_core::record::{
 use rekindle_core::{EffectId, Hash, Journal, Json, LogName, Record, Result, State};
 
 use super::act::Acted;
+use super::descriptor::AgentDescriptor;
 use super::place::{MessageShape, Place};
 use super::state::{BREAKER, Breaker, CURSOR, DECIDED, GROUPS, LoopState, Phase, SUMMARY, Scope};
 use super::think::Thought;
 use super::{Inner, step_failed};
 use crate::driver::{Budget, Driver, End, Inbox, NewCheckpoint, OnWait, Spent, Stop, of_next_queued};
 use crate::event::LiveKind;
-use crate::executor::Executor as _;
+use crate::executor::Descriptor as _;
 use crate::executor::call::{Caller, Ready};
 use crate::message::{Message, Role, ToolCall, ToolResult};
 use crate::middleware::{Stack, Verdict};
@@ -299,8 +300,10 @@ impl<'a> Turn<'a> {
             return false;
         }
         let run = self.driver.run();
-        let is_ours = |state: &State| of_next_queued(state).is_none_or(|wanted| wanted == *run);
-        self.driver.read(|state| self.agent.has_queued(state) && (super::has_steered(state) || is_ours(state))).await
+        let is_ours = |state: &State| of_next_queued(&AgentDescriptor, state).is_none_or(|wanted| wanted == *run);
+        let waits =
+            |state: &State| AgentDescriptor.has_queued(state) && (AgentDescriptor.has_steered(state) || is_ours(state));
+        self.driver.read(waits).await
     }
 
     /// Messages for the next model call; taken once the caller has recorded where the loop stands.

@@ -67,13 +67,13 @@ impl<'a> Job<'a> {
     /// Makes the call. If it takes its time, what was staged is committed meanwhile, so that others
     /// can see what the run is doing.
     async fn perform(&self) -> Result<Performed> {
-        let performing = self.driver.perform(&self.ready.effect, |attempt| self.try_once(attempt));
+        let performing = self.driver.perform_decided(&self.ready.effect, |attempt| self.try_once(attempt));
         let showing = async {
             tokio::time::sleep(SHOW_AFTER).await;
             self.driver.commit_staged().await
         };
         tokio::pin!(performing, showing);
-        let mut shown = !self.ready.effect.rides;
+        let mut shown = !self.ready.effect.defer_intent;
         loop {
             tokio::select! {
                 biased;

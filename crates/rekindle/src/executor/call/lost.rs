@@ -5,7 +5,7 @@ use rekindle_core::{EffectId, EffectState, Record, Result, State};
 
 use super::{Caller, Next, Ready};
 use crate::driver::{Driver, Effect};
-use crate::executor::by_name;
+use crate::executor::Descriptor;
 
 /// Marks the outcome of a call that may have been begun in records that are lost.
 const LOST: &str = "history_lost";
@@ -24,18 +24,29 @@ pub(crate) enum DecidedBy {
 
 /// Returns true if a call may have been begun in records that are lost, and that was not settled since. `before` is the
 /// try it is made in place of.
-pub(crate) fn is_lost(state: &State, effect: &Effect, by: DecidedBy, before: Option<&EffectId>) -> bool {
+pub(crate) fn is_lost(
+    descriptor: &dyn Descriptor,
+    state: &State,
+    effect: &Effect,
+    by: DecidedBy,
+    before: Option<&EffectId>,
+) -> bool {
     if effect.policy == InDoubtPolicy::ReplaySafe {
         return false;
     }
     let known = state.effect(&effect.id).or_else(|| state.effect(before?));
     let unsettled = known.is_none_or(|known| known.before_loss);
-    known.is_some_and(is_marked) || (unsettled && covering(state, &effect.id, by).next().is_some())
+    known.is_some_and(is_marked) || (unsettled && covering(descriptor, state, &effect.id, by).next().is_some())
 }
 
 /// The losses that may hold the beginning of a call.
-fn covering<'a>(state: &'a State, effect: &'a EffectId, by: DecidedBy) -> impl Iterator<Item = &'a HistoryLost> {
-    let turn = by_name::open_turn(state).filter(|_| by == DecidedBy::Definition);
+fn covering<'a>(
+    descriptor: &dyn Descriptor,
+    state: &'a State,
+    effect: &'a EffectId,
+    by: DecidedBy,
+) -> impl Iterator<Item = &'a HistoryLost> + use<'a> {
+    let turn = descriptor.open_turn(state).filter(|_| by == DecidedBy::Definition);
     let lost = state.lost().iter().filter(|lost| !lost.branch.is_inbox());
     lost.filter(move |lost| lost.calls.contains(effect) || (turn.is_some() && lost.turn == turn))
 }
@@ -59,7 +70,7 @@ impl Caller<'_> {
     /// Returns true if a call may have been begun in records that are lost.
     pub(super) async fn is_lost(&self, effect: &Effect, before: Option<&EffectId>) -> bool {
         let by = self.shape.decided_by();
-        self.driver.read(|state| is_lost(state, effect, by, before)).await
+        self.driver.read(|state| is_lost(self.driver.descriptor(), state, effect, by, before)).await
     }
 
     /// Makes a call of which nothing is on record, unless it may have been begun in records that are lost.
@@ -82,7 +93,7 @@ impl Caller<'_> {
             if let Some(known) = tried {
                 return Some(known.intent.idempotency_key.clone());
             }
-            let mut branches = covering(state, &effect.id, by).map(|lost| &lost.branch);
+            let mut branches = covering(driver.descriptor(), state, &effect.id, by).map(|lost| &lost.branch);
             let first = branches.next()?;
             let only = branches.all(|branch| branch == first);
             only.then(|| driver.key_on(first, effect))

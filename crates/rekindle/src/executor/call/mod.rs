@@ -206,7 +206,7 @@ impl Ready {
             child,
             retries: options.retries.clone(),
             settles_when_exhausted: true,
-            rides: false,
+            defer_intent: false,
             key_of: None,
             alongside: Vec::new(),
         };

@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rekindle_core::record::{EffectKind, EffectOutcome, InDoubtPolicy, OutcomeStatus, Usage};
-use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
+use rekindle_core::record::{EffectOutcome, InDoubtPolicy, OutcomeStatus, Usage};
+use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result, State};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
@@ -133,7 +133,7 @@ impl FlowContext {
                 }
             }
         };
-        match self.driver.perform(&effect, tried).await? {
+        match self.driver.perform_decided(&effect, tried).await? {
             Performed::Settled(outcome) => {
                 let result = decode_outcome(name, outcome);
                 if result.is_err() {
@@ -193,25 +193,12 @@ impl FlowContext {
                 .hint("give each step its own name, e.g. with a number in a loop"));
         }
         let first = EffectId::new(format!("f{}.{name}", self.turn))?;
-        Ok(Effect {
-            id: match self.anew.get(name) {
-                Some(times) => EffectId::new(format!("f{}.{name}~{times}", self.turn))?,
-                None => first.clone(),
-            },
-            key_of: Some(first),
-            kind: EffectKind::Step,
-            name: name.to_owned(),
-            version: None,
-            hash: crate::wait::digest(&input)?,
-            arguments: Some(input),
-            policy,
-            step: Some(name.to_owned()),
-            child: None,
-            retries,
-            settles_when_exhausted: true,
-            rides: false,
-            alongside: Vec::new(),
-        })
+        let id = match self.anew.get(name) {
+            Some(times) => EffectId::new(format!("f{}.{name}~{times}", self.turn))?,
+            None => first.clone(),
+        };
+        let effect = Effect::new(id, name, input)?.with_policy(policy).with_retries(retries);
+        Ok(Effect { key_of: Some(first), step: Some(name.to_owned()), ..effect })
     }
 
     /// No step begins once the run is to stop.
@@ -225,8 +212,9 @@ impl FlowContext {
     async fn check_doubt(&self, effect: &Effect) -> Result<()> {
         let known = self.driver.known(effect).await?;
         let must_not = matches!(effect.policy, InDoubtPolicy::Never | InDoubtPolicy::Ask | InDoubtPolicy::Check);
-        let lost =
-            self.driver.read(|state| lost::is_lost(state, effect, DecidedBy::Definition, effect.key_of.as_ref())).await;
+        let (descriptor, before) = (self.driver.descriptor(), effect.key_of.as_ref());
+        let is_lost = |state: &State| lost::is_lost(descriptor, state, effect, DecidedBy::Definition, before);
+        let lost = self.driver.read(is_lost).await;
         let lost = lost && !matches!(known, Known::Settled(_));
         if lost && matches!(known, Known::New) {
             self.driver.commit(lost::in_doubt(&self.driver, effect, true, lost::WHY)).await?;

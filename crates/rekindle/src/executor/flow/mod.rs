@@ -2,6 +2,7 @@
 //! happens to the process, and gives back its recorded result when the function runs again.
 
 mod context;
+mod descriptor;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,18 +17,17 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use context::FlowContext;
+pub(crate) use descriptor::FlowDescriptor;
 
 use self::context::Progress;
-use super::{Executor, Input};
+use super::{Descriptor, Executor, Input};
 use crate::driver::{
     Driver, End, Fingerprint, NewCheckpoint, ResumeOptions, RunHandle, RunOptions, RunReport, Stop, register, start,
 };
-use crate::message::Message;
 use crate::session::Session;
 
 /// The register that says where a flow stands.
 const REGISTER: &str = "flow";
-pub(crate) const KIND: &str = "flow";
 
 type Body = dyn Fn(FlowContext, Json) -> BoxFuture<'static, Result<Json>> + Send + Sync;
 
@@ -93,23 +93,6 @@ struct FlowState {
     anew: BTreeMap<String, u32>,
 }
 
-/// An error if a flow could not read `value` in the register `key`. Registers that are none of its
-/// own take anything.
-pub(crate) fn check_register(key: &str, value: &Json) -> Result<()> {
-    if key == REGISTER { value.decode::<FlowState>().map(drop) } else { Ok(()) }
-}
-
-/// Whether a flow has not come to its end, as far as the state says.
-pub(crate) fn is_mid_turn(state: &State) -> bool {
-    let flow = state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok());
-    flow.is_some_and(|flow| !flow.done)
-}
-
-/// The turn of a flow, as far as the state says.
-pub(crate) fn turn(state: &State) -> Option<u64> {
-    state.register(REGISTER).and_then(|json| json.decode::<FlowState>().ok()).map(|flow| flow.turn)
-}
-
 impl FlowState {
     fn record(&self) -> Result<Record> {
         Ok(RegisterSet::new(register(REGISTER)?, Json::of(self)?).into())
@@ -157,6 +140,11 @@ impl Flow {
         &self.inner.name
     }
 
+    /// How its runs behave.
+    pub fn options(&self) -> &RunOptions {
+        &self.inner.options
+    }
+
     /// Starts it.
     pub async fn run<I: Serialize>(&self, input: &I, session: &Session) -> Result<RunHandle> {
         self.run_with(Json::of(input)?, session, ResumeOptions::default()).await
@@ -164,7 +152,7 @@ impl Flow {
 
     /// Starts it, with what else is to be said.
     pub async fn run_with(&self, input: Json, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.start(vec![Message::user(input.as_str())], session, options).await
+        self.start(Input::Value(input), session, options).await
     }
 
     /// Starts it and waits for its end.
@@ -179,14 +167,14 @@ impl Flow {
 
     /// Goes on with an unfinished run, with what is to be said about it.
     pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.start(Vec::new(), session, options).await
+        self.start(Input::Resume, session, options).await
     }
 
-    async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+    async fn start(&self, input: Input, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
         start(session.engine(), session.key(), self.executor(), input, self.inner.options.clone(), options).await
     }
 
-    /// It as an executor.
+    /// Returns its executor, for [`crate::operations::start`], [`crate::operations::resume`] and workers.
     pub fn executor(&self) -> Arc<dyn Executor> {
         self.inner.clone()
     }
@@ -194,32 +182,12 @@ impl Flow {
 
 #[async_trait]
 impl Executor for Inner {
-    fn kind(&self) -> &str {
-        KIND
+    fn descriptor(&self) -> Arc<dyn Descriptor> {
+        Arc::new(FlowDescriptor)
     }
 
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::new().with("flow", &self.name)
-    }
-
-    fn is_mid_turn(&self, state: &State) -> bool {
-        is_mid_turn(state)
-    }
-
-    fn reads_messages(&self) -> bool {
-        false
-    }
-
-    fn gives_up_failed(&self) -> bool {
-        false
-    }
-
-    fn has_queued(&self, _state: &State) -> bool {
-        false
-    }
-
-    fn check(&self, _state: &State, _set: &[&str]) -> Result<()> {
-        Ok(())
     }
 
     fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
@@ -228,9 +196,8 @@ impl Executor for Inner {
 
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
         let mut flow = driver.register::<FlowState>(REGISTER).await?.unwrap_or_default();
-        if let Input::NewTurn(messages) = input {
-            let text = messages.first().map(Message::text).unwrap_or_default();
-            flow = FlowState { turn: flow.turn + 1, input: Some(Json::parse(text)?), ..FlowState::default() };
+        if let Input::Value(input) = input {
+            flow = FlowState { turn: flow.turn + 1, input: Some(input), ..FlowState::default() };
             driver.begin_turn().await;
             driver.commit(vec![flow.record()?]).await?;
         }

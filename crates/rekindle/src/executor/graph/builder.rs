@@ -11,14 +11,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::check::{check_nesting, check_references, check_shape, saved};
-use super::config::CheckpointConfig;
 use super::join::Reducer;
 use super::node::{Choose, GraphMemory, Node, Prepared};
 use super::output::SetOutput;
 use super::spec::{EdgeSpec, GraphSpec, NodeSpec, Work};
 use super::wait::WaitTool;
 use super::{Graph, Inner, VISITS_IN_A_RUN};
-use crate::driver::{Budgets, RunOptions, run_option_setters};
+use crate::driver::{Budgets, CheckpointConfig, RunOptions, run_option_setters};
 use crate::executor::agent::Agent;
 use crate::executor::call::Entry;
 use crate::executor::faults::Faults;

@@ -20,7 +20,7 @@ use crate::message::{ToolCall, ToolResult};
 
 impl<'a> Visit<'a> {
     /// Whether the start of the visit is recorded together with its end.
-    pub(super) fn rides(&self) -> bool {
+    pub(super) fn defers_intent(&self) -> bool {
         let policy = |entry: &Entry| entry.tool.options().policy();
         matches!(&self.node.work, Prepared::Call { entry, .. } if policy(entry) == InDoubtPolicy::ReplaySafe)
     }
@@ -122,7 +122,7 @@ impl<'a> Visit<'a> {
         let waits = driver.wait_of(&id).await.is_some();
         let mut ready = Ready::new(driver, id, Arc::clone(entry), self.call(given.clone()), hash);
         ready.effect.step = Some(self.at.step.to_string());
-        ready.effect.rides = true;
+        ready.effect.defer_intent = true;
         ready.effect.arguments = Some(given);
         ready.share_key(driver, self.first_try(driver, hash).await?);
         ready.timeout = self.node.spec.timeout.or(ready.timeout);

@@ -1,17 +1,15 @@
 //! A graph as a tool of other work.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use rekindle_core::{Json, Result, State};
 use serde_json::Value;
 
 use super::{Graph, GraphInput};
-use crate::driver::{MEMORY, RunOptions};
-use crate::executor::Executor;
-use crate::executor::child::{ChildTool, ChildWork};
-use crate::message::Message;
-use crate::tool::Tool;
+use crate::driver::MEMORY;
+use crate::executor::Input;
+use crate::executor::child::ChildTool;
+use crate::tool::{Tool, ToolSpec};
 
 impl Graph {
     /// It as a tool of an agent, of a plan or of another graph: each call has a child session. Its
@@ -20,35 +18,18 @@ impl Graph {
         let required: Vec<&String> =
             self.spec().inputs.iter().filter(|key| !self.spec().memory.contains_key(*key)).collect();
         let parameters = serde_json::json!({ "type": "object", "required": required });
-        ChildTool::new(self.clone(), description.to_owned(), Json::from(parameters))
-    }
-}
-
-impl ChildWork for Graph {
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn executor(&self) -> Arc<dyn Executor> {
-        self.executor()
-    }
-
-    fn options(&self) -> RunOptions {
-        Graph::options(self).clone()
-    }
-
-    fn input(&self, arguments: &Json) -> Result<Message> {
-        let memory: BTreeMap<String, Value> = arguments.decode()?;
-        Ok(Message::user(Json::of(&GraphInput { memory })?.as_str()))
-    }
-
-    fn result(&self, state: &State) -> Result<Json> {
-        result(state)
+        let (name, description, parameters) = (self.name().to_owned(), description.to_owned(), Json::from(parameters));
+        let spec = ToolSpec { name, description, parameters, version: None };
+        let input = |arguments: &Json| {
+            let memory: BTreeMap<String, Value> = arguments.decode()?;
+            Ok(Input::Value(Json::of(&GraphInput { memory })?))
+        };
+        ChildTool::new(spec, self.executor(), self.options().clone(), input)
     }
 }
 
 /// The memory of a graph.
-pub(crate) fn result(state: &State) -> Result<Json> {
+pub(super) fn result(state: &State) -> Result<Json> {
     let memory: BTreeMap<&str, &Json> = state
         .registers_under(MEMORY)
         .map(|(key, value)| (key.as_str().strip_prefix(MEMORY).unwrap_or_default(), value))

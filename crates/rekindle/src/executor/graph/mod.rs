@@ -8,7 +8,7 @@ mod call_node;
 mod check;
 mod child;
 mod condition;
-mod config;
+mod descriptor;
 mod draw;
 mod join;
 mod node;
@@ -26,15 +26,15 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use rekindle_core::record::{RegisterSet, RunOutcome};
-use rekindle_core::{EffectId, Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use rekindle_core::record::{Durability, RegisterSet, RunOutcome};
+use rekindle_core::{Error, ErrorKind, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use crate::driver::CheckpointConfig;
 pub use builder::GraphBuilder;
-pub(crate) use child::result;
 pub use condition::{Condition, Test};
-pub use config::CheckpointConfig;
+pub(crate) use descriptor::GraphDescriptor;
 pub use draw::Trail;
 pub use node::GraphMemory;
 pub use spec::{EdgeSpec, GraphSpec, Merge, NodeSpec, WaitNode, Work};
@@ -45,20 +45,13 @@ use self::join::Reducer;
 use self::node::{Node, Prepared};
 use self::run::{Run, leftovers};
 use self::state::{GraphRegister, METRICS, OVERLAY, Phase, STRAND, Strand, VISITS};
-use super::agent::{Scope, closing_in, unended_calls as agent_calls};
-use super::call::given_up;
-use super::{Executor, Input};
+use super::{Descriptor, Executor, Input, check_kind, unfit};
 use crate::driver::{
     Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
 };
 use crate::engine::Engine;
-use crate::message::Message;
 use crate::session::Session;
 
-pub(crate) use state::{check_register, is_mid_turn};
-
-/// The name under which sessions remember this executor.
-pub(crate) const KIND: &str = "graph";
 /// How many nodes run at once unless the graph says otherwise.
 const PARALLEL: usize = 8;
 /// How often a node may be visited in one run unless the graph says otherwise.
@@ -186,9 +179,7 @@ impl Graph {
 
     /// Starts it, with what else is to be said.
     pub async fn run_with(&self, input: GraphInput, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        let set: Vec<&str> = options.set.iter().map(|(key, _)| key.as_str()).collect();
-        self.inner.check_input(&input, &set)?;
-        self.start(vec![Message::user(Json::of(&input)?.as_str())], session, options).await
+        self.start(Input::Value(Json::of(&input)?), session, options).await
     }
 
     /// Starts it and waits for its end.
@@ -204,7 +195,7 @@ impl Graph {
 
     /// Goes on with an unfinished run, with what is to be said about it.
     pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.start(Vec::new(), session, options).await
+        self.start(Input::Resume, session, options).await
     }
 
     /// Goes on with an unfinished run and waits for its end.
@@ -219,11 +210,11 @@ impl Graph {
         GraphResult::new(self.state(&restored.state)?, report)
     }
 
-    async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+    async fn start(&self, input: Input, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
         start(session.engine(), session.key(), self.executor(), input, self.inner.options.clone(), options).await
     }
 
-    /// It as an executor, for [`crate::operations::resume`] and workers.
+    /// Returns its executor, for [`crate::operations::start`], [`crate::operations::resume`] and workers.
     pub fn executor(&self) -> Arc<dyn Executor> {
         self.inner.clone()
     }
@@ -265,7 +256,8 @@ impl Inner {
         self.index.get(id).map(|number| &self.nodes[*number]).ok_or_else(|| builder::no_node(id))
     }
 
-    fn check_input(&self, input: &GraphInput, set: &[&str]) -> Result<()> {
+    /// Fails if an input of the graph is in none of `input`, the memory of its own, and `set`.
+    fn check_memory(&self, input: &GraphInput, set: &[&str]) -> Result<()> {
         let is_there = |key: &&String| {
             input.memory.contains_key(*key) || self.spec.memory.contains_key(*key) || set.contains(&key.as_str())
         };
@@ -301,12 +293,14 @@ impl Inner {
         }
     }
 
+    fn input_of(&self, value: &Json) -> Result<GraphInput> {
+        value.decode().map_err(|error| {
+            unfit("graph", &self.spec.name, error).hint("start it with its memory: an object with the field `memory`")
+        })
+    }
+
     /// The records a turn begins with.
-    async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<()> {
-        let text = messages.first().map(Message::text).unwrap_or_default();
-        let input: GraphInput = Json::parse(text).and_then(|json| json.decode()).map_err(|error| {
-            Error::invalid("a graph is started with its memory: an object with the field `memory`").because(error)
-        })?;
+    async fn begin(&self, driver: &Driver, input: GraphInput) -> Result<()> {
         let (before, from, set) = driver
             .read(|state| {
                 let set: Vec<String> = state.registers_under(MEMORY).map(|(key, _)| key.as_str().to_owned()).collect();
@@ -314,7 +308,7 @@ impl Inner {
             })
             .await;
         let keys: Vec<&str> = set.iter().filter_map(|key| key.strip_prefix(MEMORY)).collect();
-        self.check_input(&input, &keys)?;
+        self.check_memory(&input, &keys)?;
         let before = before?;
         let (turn, step) = (before.turn + 1, before.step);
         let at = GraphRegister { turn, step, done: false, path_from: from, step_from: step };
@@ -336,47 +330,26 @@ impl Inner {
     }
 }
 
-/// The records that give up an unfinished turn.
-pub(crate) fn closing(state: &State, journal: &Journal, why: &str) -> Result<Vec<Record>> {
-    let at = GraphRegister::load(state)?;
-    let mut records: Vec<Record> = Vec::new();
-    if at.turn == 0 || at.done {
-        return Ok(records);
-    }
-    for scope in loops(state) {
-        records.extend(closing_in(state, journal, &scope, why)?);
-    }
-    let mut records = given_up(state, records, why);
-    records.push(GraphRegister { done: true, ..at }.record()?);
-    Ok(records)
-}
-
-/// The calls of the last answers of agents in nodes that have not ended.
-pub(crate) fn unended_calls(state: &State) -> Result<Vec<EffectId>> {
-    let mut calls = Vec::new();
-    for scope in loops(state) {
-        calls.extend(agent_calls(state, &scope)?);
-    }
-    Ok(calls)
-}
-
-/// The loops of agents in nodes.
-fn loops(state: &State) -> Vec<Scope> {
-    let keys =
-        state.registers_under(NODE).filter_map(|(key, _)| key.as_str().strip_prefix(NODE)?.strip_suffix("/loop"));
-    // An output may have any name.
-    keys.filter(|name| !name.contains("/output")).map(Scope::node).collect()
-}
-
-/// The number of the last visit.
-pub(crate) fn step(state: &State) -> Option<u64> {
-    GraphRegister::load(state).ok().map(|graph| graph.step)
-}
-
 #[async_trait]
 impl Executor for Inner {
-    fn kind(&self) -> &str {
-        KIND
+    fn descriptor(&self) -> Arc<dyn Descriptor> {
+        Arc::new(GraphDescriptor)
+    }
+
+    fn check_input(&self, input: &Input, set: &[&str]) -> Result<()> {
+        match input {
+            Input::Value(value) => self.check_memory(&self.input_of(value)?, set),
+            _ => check_kind(&GraphDescriptor, input),
+        }
+    }
+
+    fn configured(&self, mut options: RunOptions, checkpoints: Option<CheckpointConfig>) -> RunOptions {
+        options.checkpoint_config = checkpoints.or(options.checkpoint_config);
+        let waits = options.checkpoint_config.as_ref().is_some_and(|config| !config.asynchronous);
+        if waits && options.durability == Durability::Async {
+            options.durability = Durability::Sync;
+        }
+        options
     }
 
     fn reads(&self) -> Vec<String> {
@@ -385,22 +358,6 @@ impl Executor for Inner {
 
     fn fingerprint(&self) -> Fingerprint {
         self.print.get_or_init(|| self.new_fingerprint()).clone()
-    }
-
-    fn is_mid_turn(&self, state: &State) -> bool {
-        is_mid_turn(state)
-    }
-
-    fn reads_messages(&self) -> bool {
-        false
-    }
-
-    fn gives_up_failed(&self) -> bool {
-        false
-    }
-
-    fn has_queued(&self, _state: &State) -> bool {
-        false
     }
 
     fn check(&self, state: &State, set: &[&str]) -> Result<()> {
@@ -428,7 +385,7 @@ impl Executor for Inner {
     }
 
     fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
-        let mut records = closing(state, journal, "the run was given up")?;
+        let mut records = GraphDescriptor.closing(state, journal, "the run was given up")?;
         // What was set before the first turn is meant for it. Later ones begin with nothing: the
         // conversations of nodes that remember earlier visits begin anew, too.
         if GraphRegister::load(state)?.turn > 0 {
@@ -438,8 +395,8 @@ impl Executor for Inner {
     }
 
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
-        if let Input::NewTurn(messages) = input {
-            self.begin(driver, &messages).await?;
+        if let Input::Value(value) = input {
+            self.begin(driver, self.input_of(&value)?).await?;
         } else if driver.stopping().is_none() {
             driver.commit_staged().await?;
         }

@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use rekindle_core::record::{CheckpointType, LogAppend, RegisterSet, RunOutcome};
 use rekindle_core::{Error, ErrorKind, Json, Record, Result};
 
+use super::GraphDescriptor;
 use super::Inner;
 use super::agent_node::scope_name;
-use super::config::CheckpointConfig;
 use super::join::Join;
 use super::node::{Node, Prepared, parent};
 use super::state::{GraphRegister, Phase, ROOT, Strand, VISITS, path};
 use super::view::GraphSummary;
 use super::visit::Visit;
-use crate::driver::{Driver, End, NewCheckpoint, OnWait, Recorded, Spent, Stop, register};
+use crate::driver::{CheckpointConfig, Driver, End, NewCheckpoint, OnWait, Recorded, Spent, Stop, register};
+use crate::executor::Descriptor as _;
 use crate::executor::agent::{LoopState, Scope};
 use crate::executor::call::Ended;
 use crate::executor::crew::Crew;
@@ -253,7 +254,7 @@ impl<'a> Run<'a> {
     async fn record_start(&mut self, visit: &Visit<'a>, visits: &str) -> Result<()> {
         let count = RegisterSet::new(register(visits)?, Json::of(&visit.visit)?).into();
         let spent = Spent { iterations: 1, ..Spent::default() };
-        match visit.rides() {
+        match visit.defers_intent() {
             // Recorded with its outcome: until then there is nothing on record that could be resumed.
             true => self.driver.reserve(spent).await,
             false => self.driver.spend(spent).await,
@@ -409,7 +410,8 @@ impl<'a> Run<'a> {
             return Ok(End { value, ..End::new(RunOutcome::Paused, reason) });
         }
         let journal = self.driver.engine().journal();
-        let records = self.driver.read(|state| super::closing(state, journal, "the run was cancelled")).await?;
+        let records =
+            self.driver.read(|state| GraphDescriptor.closing(state, journal, "the run was cancelled")).await?;
         self.driver.stage(records).await?;
         Ok(End { value, ..End::new(RunOutcome::Cancelled, reason) })
     }

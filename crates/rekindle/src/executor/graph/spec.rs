@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::condition::Condition;
-use super::config::CheckpointConfig;
+use crate::driver::CheckpointConfig;
 use crate::executor::duration;
 use crate::executor::plan::RetrySpec;
 

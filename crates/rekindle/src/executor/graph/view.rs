@@ -7,12 +7,11 @@ use rekindle_core::{Json, Result, State};
 use serde::{Deserialize, Serialize};
 
 use super::agent_node::is_of_turn;
-use super::config::CheckpointConfig;
 use super::draw::Trail;
 use super::node::{layer, parent};
 use super::spec::GraphSpec;
 use super::state::{GraphMetrics, GraphRegister, Phase, ROOT, Strand, VISITS, Visited, path};
-use crate::driver::{MEMORY, RunReport};
+use crate::driver::{CheckpointConfig, MEMORY, RunReport};
 use crate::message::Message;
 
 /// Where a graph stands.

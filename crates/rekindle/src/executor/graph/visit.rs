@@ -10,11 +10,10 @@ use rekindle_core::{Error, ErrorKind, Json, Record, Result, State};
 use serde_json::Value;
 
 use super::condition::Facts;
-use super::config::CheckpointConfig;
 use super::node::{GraphMemory, Node, Prepared};
 use super::spec::EdgeSpec;
 use super::state::{NodeMetrics, Phase, Strand, Visited, path};
-use crate::driver::{Driver, NewCheckpoint, Recorded, panic_text, register, shortened};
+use crate::driver::{CheckpointConfig, Driver, NewCheckpoint, Recorded, panic_text, register, shortened};
 use crate::executor::call::{DecidedBy, Ended, Ready, Shape};
 use crate::memory::MemoryView;
 

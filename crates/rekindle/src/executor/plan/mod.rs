@@ -4,6 +4,7 @@
 mod builder;
 mod check;
 mod child;
+mod descriptor;
 mod schedule;
 mod shape;
 mod spec;
@@ -16,32 +17,26 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use rekindle_core::record::{OutcomeStatus, RegisterSet, RunOutcome};
-use rekindle_core::{EffectId, EffectState, Error, Hash, Journal, Json, Record, Result, SessionHeader, State};
+use rekindle_core::{EffectId, EffectState, Hash, Journal, Json, Record, Result, SessionHeader, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use builder::PlanBuilder;
-pub(crate) use child::result;
+pub(crate) use descriptor::PlanDescriptor;
 pub use spec::{PlanSpec, RetrySpec, StepSpec};
 pub use state::{LastError, StepResult, StepStatus};
 pub use view::{PlanResult, PlanState, PlanSummary, StepView};
 
 use self::check::Step;
 use self::schedule::Schedule;
-use self::state::{PlanRegister, StepRegister};
-use super::call::given_up;
-use super::{Executor, Input};
+use self::state::PlanRegister;
+use super::{Descriptor, Executor, Input, check_kind, unfit};
 use crate::driver::{
-    DEFINITION, Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
+    Driver, End, Fingerprint, MEMORY, ResumeOptions, RunHandle, RunOptions, RunReport, register, start,
 };
 use crate::engine::Engine;
-use crate::message::Message;
 use crate::session::Session;
 
-pub(crate) use state::{check_register, is_mid_turn};
-
-/// The name under which sessions remember this executor.
-pub(crate) const KIND: &str = "plan";
 /// How many steps run at once unless the plan says otherwise.
 const PARALLEL: usize = 8;
 
@@ -161,8 +156,7 @@ impl Plan {
         session: &Session,
         options: ResumeOptions,
     ) -> Result<RunHandle> {
-        let message = Message::user(Json::of(&input.into())?.as_str());
-        self.start(vec![message], session, options).await
+        self.start(Input::Value(Json::of(&input.into())?), session, options).await
     }
 
     /// Starts it and waits for its end.
@@ -178,7 +172,7 @@ impl Plan {
 
     /// Goes on with an unfinished run, with what is to be said about it.
     pub async fn resume_with(&self, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
-        self.start(Vec::new(), session, options).await
+        self.start(Input::Resume, session, options).await
     }
 
     /// Goes on with an unfinished run and waits for its end.
@@ -198,11 +192,11 @@ impl Plan {
         self.inner.view(state)
     }
 
-    async fn start(&self, input: Vec<Message>, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
+    async fn start(&self, input: Input, session: &Session, options: ResumeOptions) -> Result<RunHandle> {
         start(session.engine(), session.key(), self.executor(), input, self.inner.options.clone(), options).await
     }
 
-    /// It as an executor, for [`crate::operations::resume`] and workers.
+    /// Returns its executor, for [`crate::operations::start`], [`crate::operations::resume`] and workers.
     pub fn executor(&self) -> Arc<dyn Executor> {
         self.inner.clone()
     }
@@ -239,14 +233,14 @@ impl Inner {
         step.is_some_and(|step| step.spec.risky || step.entry.tool.options().risky)
     }
 
+    /// The input that a value stands for: all of it, or the request alone.
+    fn input_of(&self, value: &Json) -> Result<PlanInput> {
+        let input = value.decode().or_else(|_| value.decode::<String>().map(PlanInput::query));
+        input.map_err(|error| unfit("plan", &self.spec.name, error))
+    }
+
     /// The records a turn begins with.
-    async fn begin(&self, driver: &Driver, messages: &[Message]) -> Result<PlanRegister> {
-        let text = messages.first().map(Message::text).unwrap_or_default();
-        let input: PlanInput = match Json::parse(text.as_str()).and_then(|json| json.decode()) {
-            Ok(input) => input,
-            // Whoever starts it without knowing what it is says what is wanted in words.
-            Err(_) => PlanInput::query(text),
-        };
+    async fn begin(&self, driver: &Driver, input: PlanInput) -> Result<PlanRegister> {
         let (before, results, set) = driver
             .read(|state| {
                 let set: HashSet<String> = state.registers_under(MEMORY).map(|(key, _)| key.to_string()).collect();
@@ -284,43 +278,17 @@ pub(crate) fn clear_memory(state: &State) -> Vec<Record> {
     keys.map(|key| rekindle_core::record::RegisterUnset::new(key.clone()).into()).collect()
 }
 
-/// How many steps of this turn are completed.
-pub(crate) fn step(state: &State) -> Option<u64> {
-    PlanRegister::load(state).ok().map(|at| at.results(state).len() as u64)
-}
-
-/// The record that leaves a step out of the turn that is under way.
-pub(crate) fn skipping(state: &State, step: &str) -> Result<Record> {
-    let at = PlanRegister::load(state)?;
-    if !is_mid_turn(state) {
-        return Err(Error::invalid("there is no plan under way, so no step can be left out")
-            .hint("leave steps out of a plan that failed, waits or is paused"));
-    }
-    let definition: Option<Fingerprint> = state.register(DEFINITION).map(Json::decode).transpose()?;
-    if definition.is_some_and(|plan| !plan.has(&format!("step {step}"))) {
-        return Err(check::no_step(step).hint("inspect the session to see its steps"));
-    }
-    let known = StepRegister::load(state, step, at.turn)?;
-    if known.status == StepStatus::Completed {
-        return Err(Error::invalid(format!("step `{step}` is completed, so it cannot be left out any more")));
-    }
-    StepRegister { status: StepStatus::Skipped, ..known }.record(step)
-}
-
-/// The records that give up an unfinished turn.
-pub(crate) fn closing(state: &State) -> Result<Vec<Record>> {
-    let at = PlanRegister::load(state)?;
-    let mut records = given_up(state, Vec::new(), "the plan was given up before the call ended");
-    if at.turn > 0 && !at.done {
-        records.push(PlanRegister { done: true, ..at }.record()?);
-    }
-    Ok(records)
-}
-
 #[async_trait]
 impl Executor for Inner {
-    fn kind(&self) -> &str {
-        KIND
+    fn descriptor(&self) -> Arc<dyn Descriptor> {
+        Arc::new(PlanDescriptor)
+    }
+
+    fn check_input(&self, input: &Input, _set: &[&str]) -> Result<()> {
+        match input {
+            Input::Value(value) => self.input_of(value).map(drop),
+            _ => check_kind(&PlanDescriptor, input),
+        }
     }
 
     fn reads(&self) -> Vec<String> {
@@ -331,22 +299,6 @@ impl Executor for Inner {
 
     fn fingerprint(&self) -> Fingerprint {
         self.print.get_or_init(|| self.new_fingerprint()).clone()
-    }
-
-    fn is_mid_turn(&self, state: &State) -> bool {
-        is_mid_turn(state)
-    }
-
-    fn reads_messages(&self) -> bool {
-        false
-    }
-
-    fn gives_up_failed(&self) -> bool {
-        false
-    }
-
-    fn has_queued(&self, _state: &State) -> bool {
-        false
     }
 
     fn check(&self, state: &State, _set: &[&str]) -> Result<()> {
@@ -367,8 +319,8 @@ impl Executor for Inner {
         Ok(())
     }
 
-    fn closing(&self, state: &State, _journal: &Journal) -> Result<Vec<Record>> {
-        let mut records = closing(state)?;
+    fn closing(&self, state: &State, journal: &Journal) -> Result<Vec<Record>> {
+        let mut records = PlanDescriptor.closing(state, journal, "")?;
         // What was set before the first turn is meant for it.
         if PlanRegister::load(state)?.turn > 0 {
             records.extend(clear_memory(state));
@@ -378,8 +330,8 @@ impl Executor for Inner {
 
     async fn run(&self, driver: &Driver, input: Input) -> Result<End> {
         let at = match input {
-            Input::NewTurn(messages) => self.begin(driver, &messages).await?,
-            Input::Resume => driver.read(PlanRegister::load).await?,
+            Input::Value(value) => self.begin(driver, self.input_of(&value)?).await?,
+            Input::Messages(_) | Input::Resume => driver.read(PlanRegister::load).await?,
         };
         if at.turn == 0 || at.done {
             let reason = "the run had not begun when its process ended: start it again";

@@ -10,11 +10,13 @@ use rekindle_core::{EffectId, Error, ErrorKind, Json, Record, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::PlanDescriptor;
 use super::shape::StepShape;
 use super::state::{PlanRegister, StepRegister, StepStatus, results};
 use super::view::PlanSummary;
 use super::{Inner, effect};
 use crate::driver::{Driver, End, NewCheckpoint, OnWait, Performed, Spent, Stop};
+use crate::executor::Descriptor as _;
 use crate::executor::call::{Caller, Made, Next, Ready};
 use crate::executor::crew::Crew;
 use crate::executor::reference::{Reference, walk};
@@ -226,7 +228,7 @@ impl<'a> Schedule<'a> {
         let call = ToolCall::new(&step.spec.id, &step.spec.action, arguments.clone());
         let mut ready = Ready::new(self.driver, id, Arc::clone(&step.entry), call, hash);
         ready.effect.step = Some(step.spec.id.clone());
-        ready.effect.rides = true;
+        ready.effect.defer_intent = true;
         ready.effect.arguments = Some(arguments);
         ready.share_key(self.driver, self.first_try(&step.spec.id, hash).await?);
         ready.timeout = step.spec.timeout.or(ready.timeout);
@@ -489,7 +491,8 @@ impl<'a> Schedule<'a> {
         if stop < Stop::Cancel {
             return Ok(End { value, ..End::new(RunOutcome::Paused, reason) });
         }
-        let records = self.driver.read(super::closing).await?;
+        let journal = self.driver.engine().journal();
+        let records = self.driver.read(|state| PlanDescriptor.closing(state, journal, "")).await?;
         self.driver.stage(records).await?;
         Ok(End { value, ..End::new(RunOutcome::Cancelled, reason) })
     }

@@ -18,7 +18,6 @@ use super::show::WaitView;
 use super::{inbox, send, write};
 use crate::driver::{Received, is_cancelled_early, is_run_kept, next_run};
 use crate::engine::Engine;
-use crate::executor::by_name;
 use crate::wait::verdict;
 pub(super) use find::{Line, SeenRun};
 
@@ -174,7 +173,8 @@ async fn begun(engine: &Engine, info: &SessionInfo, run: &RunId, line: &Line) ->
 
 /// What a run came to.
 async fn answer(engine: &Engine, info: &SessionInfo, position: &Position) -> Result<Option<Json>> {
-    by_name::result(&engine.journal().recall(info.clone(), Some(position)).await?.state)
+    let state = engine.journal().recall(info.clone(), Some(position)).await?.state;
+    engine.descriptors().of(&state).result(&state)
 }
 
 /// How far the last run of a branch is, if it has not ended.
@@ -233,7 +233,9 @@ async fn not_begun(engine: &Engine, info: &SessionInfo, run: &RunId) -> Result<R
     let mut is_over = false;
     let asked_at = match unread.iter().find(|sent| asks(sent)) {
         Some(message) => Some(message.at),
-        None if is_run_kept(state, run)? => inbox::newest(engine, session, asks).await?.map(|message| message.at),
+        None if is_run_kept(&*engine.descriptors().of(state), state, run)? => {
+            inbox::newest(engine, session, asks).await?.map(|message| message.at)
+        }
         None if next_run(state).as_ref() == Some(run) => {
             is_over = state.status() == Status::Cancelled;
             None

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{Frequency, Smart};
+use super::{Frequency, Smart};
 
 /// When a graph makes checkpoints, and how many it keeps. It is set for a graph, for an engine and
 /// for a run; the last one counts.
