@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rekindle_servers::{Postgres, Redis};
+use rekindle_fixtures::{Postgres, Redis};
 use tempfile::TempDir;
 
 use crate::Result;

@@ -9,7 +9,7 @@ use rekindle::record::{Durability, InDoubtPolicy};
 use rekindle::tool::tool;
 use rekindle::{Agent, Engine, NewSession, SessionHeader, SessionQuery};
 use rekindle_core::Store;
-use rekindle_servers::{Proxy, S3, S3Request};
+use rekindle_fixtures::{Proxy, S3, S3Request};
 use rekindle_store::{Bucket, StoreOptions};
 use tokio::task::JoinSet;
 

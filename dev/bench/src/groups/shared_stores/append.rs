@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rekindle_core::record::Durability;
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 
 use super::{connect, journal, plain_table};
 use crate::Result;

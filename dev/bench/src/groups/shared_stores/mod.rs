@@ -10,7 +10,7 @@ mod workers;
 
 use rekindle_core::Journal;
 use rekindle_core::codec::Codec;
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{StoreOptions, SystemClock, system_ids};
 use tokio_postgres::{Client, NoTls};
 

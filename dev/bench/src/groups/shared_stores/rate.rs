@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rekindle_core::record::Durability;
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use tokio::task::JoinSet;
 
 use super::{connect, journal, plain_table};

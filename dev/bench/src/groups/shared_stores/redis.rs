@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rekindle_core::record::Durability;
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 
 use super::journal;
 use crate::Result;

@@ -1,7 +1,7 @@
 //! What a long session takes in the database, indexes and all.
 
 use rekindle_core::record::Durability;
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 
 use super::journal;
 use crate::Result;

@@ -10,7 +10,7 @@ use rekindle::wait::WaitSpec;
 use rekindle::worker::Worker;
 use rekindle::{BranchId, Engine, Flow, Json, MessageId, SessionHeader, SessionKey, Status, Target};
 use rekindle_core::queue::Notice;
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 use tokio_util::sync::CancellationToken;
