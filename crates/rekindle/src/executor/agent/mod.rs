@@ -6,7 +6,7 @@ mod builder;
 mod child;
 mod place;
 mod plan;
-mod state;
+pub(crate) mod state;
 mod think;
 mod toolbox;
 mod turn;
