@@ -37,11 +37,13 @@
 static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
 
 mod clock;
+mod contention;
 mod driver;
 mod engine;
 mod event;
 pub mod executor;
 pub mod guide;
+mod inbox;
 mod memory;
 pub mod message;
 pub mod middleware;

@@ -7,7 +7,7 @@ use rekindle_core::{Error, ErrorKind, Result, SessionKey};
 use crate::engine::Engine;
 
 /// Number of tries in all.
-pub(super) const TRIES: u32 = 24;
+const TRIES: u32 = 24;
 /// The longest pause before the second try; doubled before each further one,
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// up to this.
@@ -15,13 +15,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Counts the tries of one change, and spaces them at random: those who met do not meet again.
 #[derive(Debug, Default)]
-pub(super) struct Contention {
+pub(crate) struct Contention {
     lost: u32,
 }
 
 impl Contention {
     /// Waits before the next try. An error once there were too many.
-    pub(super) async fn lost(&mut self, engine: &Engine, session: &SessionKey) -> Result<()> {
+    pub(crate) async fn lost(&mut self, engine: &Engine, session: &SessionKey) -> Result<()> {
         self.lost += 1;
         if self.lost >= TRIES {
             let message = format!("others wrote to the session at the same time, {TRIES} times in a row");
@@ -37,6 +37,6 @@ impl Contention {
 }
 
 /// Returns true if another writer was quicker.
-pub(super) fn is_lost(error: &Error) -> bool {
+pub(crate) fn is_lost(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict { .. })
 }
