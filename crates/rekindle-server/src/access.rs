@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use rekindle_core::{Error, ErrorKind, Identity, Result};
+use rekindle::{Error, ErrorKind, Identity, Result};
 
 use crate::authority::{Authority, Origin};
 use crate::token::Token;

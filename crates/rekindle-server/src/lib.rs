@@ -1,5 +1,5 @@
 //! HTTP: what every surface of Rekindle that is reached over the network shares, and the Model Context
-//! Protocol under `/mcp`.
+//! Protocol under `/mcp`. [`ag_ui`] has messages in the shape of AG-UI.
 //!
 //! A [`Server`] listens on a port, where clients show a [`Token`], or on a socket of this machine, where the
 //! system knows who they are; [`Access`] turns either into an identity, which is what goes on record. It
@@ -13,6 +13,7 @@
 static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
 
 mod access;
+pub mod ag_ui;
 mod authority;
 mod connection;
 mod crowd;
@@ -26,7 +27,7 @@ mod token;
 
 pub use access::Access;
 pub use limits::Limits;
-pub use rekindle_core::Identity;
+pub use rekindle::Identity;
 pub use rmcp;
 pub use server::Server;
 pub use token::Token;

@@ -13,7 +13,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
 use http_body_util::BodyExt as _;
-use rekindle_core::Identity;
+use rekindle::Identity;
 use rmcp::ServerHandler;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use rmcp::transport::streamable_http_server::SessionManager as _;

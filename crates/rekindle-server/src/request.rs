@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
-use rekindle_core::Identity;
+use rekindle::Identity;
 
 use crate::access::{Access, Denial, Place};
 use crate::crowd::Member;

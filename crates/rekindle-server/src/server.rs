@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use rekindle_core::{Error, ErrorKind, Identity, Result};
+use rekindle::{Error, ErrorKind, Identity, Result};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rekindle_core::{Error, ErrorKind, Result};
+use rekindle::{Error, ErrorKind, Result};
 use zeroize::Zeroizing;
 
 /// Fewer characters than this are guessed.

@@ -31,7 +31,6 @@
 //! * [`RunOptions`], [`ResumeOptions`], [`RunHandle`], [`Events`]: how a run behaves, is resumed, held and watched.
 //! * [`operations`]: everything people can do to sessions; front ends call it.
 //! * [`worker`]: processes that share a store and run what is in its queues.
-//! * [`importer`]: sessions that other programs stored.
 //! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
 
 #[cfg(test)]
@@ -39,12 +38,13 @@
 static ALLOCATOR: rekindle_fuzz::Counting = rekindle_fuzz::Counting;
 
 mod clock;
+mod contention;
 mod driver;
 mod engine;
 mod event;
 pub mod executor;
 pub mod guide;
-pub mod importer;
+mod inbox;
 mod memory;
 pub mod message;
 pub mod middleware;
@@ -86,8 +86,3 @@ pub use wait::digest;
 #[cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 #[cfg(doctest)]
 struct Readme;
-
-/// And so are those of the page on importing.
-#[cfg_attr(doctest, doc = include_str!("../../../docs/importing.md"))]
-#[cfg(doctest)]
-struct Importing;

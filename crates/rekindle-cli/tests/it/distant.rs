@@ -3,7 +3,7 @@
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rekindle_servers::{Proxy, ProxyFault, Redis, S3, Signal as ServerSignal};
+use rekindle_fixtures::{Proxy, ProxyFault, Redis, S3, Signal as ServerSignal};
 use rustix::process::Signal;
 
 use crate::processes::{lines, signal, start, until};

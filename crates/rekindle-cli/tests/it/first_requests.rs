@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rekindle_servers::{Proxy, ProxyFault, S3};
+use rekindle_fixtures::{Proxy, ProxyFault, S3};
 
 use crate::processes::start;
 use crate::support::Place;

@@ -107,7 +107,7 @@ fn all_sessions_are_exported() {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../rekindle/tests/importer/fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../rekindle-import/tests/fixtures").join(name)
 }
 
 fn copy_into(from: &Path, to: &Path) {

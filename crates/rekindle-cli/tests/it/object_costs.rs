@@ -1,6 +1,6 @@
 //! Requests that commands make on object storage.
 
-use rekindle_servers::{S3, S3Request};
+use rekindle_fixtures::{S3, S3Request};
 
 use crate::support::Place;
 

@@ -3,7 +3,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use rekindle_servers::{Postgres, Redis};
+use rekindle_fixtures::{Postgres, Redis};
 use rustix::process::Signal;
 
 use crate::processes::{end, lines, signal, start, until};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 
-use rekindle_servers::{Postgres, Redis};
+use rekindle_fixtures::{Postgres, Redis};
 
 use crate::processes::{end, lines, start, until};
 use crate::support::{Place, Said};

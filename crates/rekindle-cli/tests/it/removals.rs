@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::sync::mpsc;
 
-use rekindle_servers::{S3, S3Fault, S3Request};
+use rekindle_fixtures::{S3, S3Fault, S3Request};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::processes::end;

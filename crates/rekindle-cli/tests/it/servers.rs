@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use rekindle_servers::{Postgres, Redis};
+use rekindle_fixtures::{Postgres, Redis};
 use rustix::process::Signal;
 
 use crate::processes::{end, signal, until};

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use rekindle_servers::{Postgres, Redis};
+use rekindle_fixtures::{Postgres, Redis};
 
 use crate::processes::{end, lines, start, until};
 use crate::support::{Place, Said, said};

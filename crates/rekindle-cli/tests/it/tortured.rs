@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rekindle_servers::ForeignS3;
+use rekindle_fixtures::ForeignS3;
 
 use crate::support::Place;
 

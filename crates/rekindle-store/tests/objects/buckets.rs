@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rekindle_core::{ErrorKind, file_name};
-use rekindle_servers::{S3, S3Fault};
+use rekindle_fixtures::{S3, S3Fault};
 use rekindle_store::{Bucket, StoreOptions};
 
 pub async fn behaves(bucket: &Bucket) {

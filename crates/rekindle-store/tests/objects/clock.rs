@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rekindle_core::{BranchId, Clock, ErrorKind, NewSession, OwnerId, Store, StoreExt};
-use rekindle_servers::S3;
+use rekindle_fixtures::S3;
 use rekindle_store::{ObjectsStore, StoreOptions, SystemClock};
 
 use crate::script::{header, key};

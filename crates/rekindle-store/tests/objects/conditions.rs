@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rekindle_core::{ErrorKind, NewSession, SessionQuery, Store};
-use rekindle_servers::{S3, S3Fault};
+use rekindle_fixtures::{S3, S3Fault};
 use rekindle_store::{Bucket, ObjectsStore, StoreOptions};
 
 use crate::script::{header, key};
@@ -44,7 +44,7 @@ async fn a_service_that_ignores_conditions_is_refused_before_the_first_write() {
 async fn it_is_tried_once_for_a_bucket_and_looked_up_once_in_a_process() {
     let server = S3::start();
     open(&server, "b").create(&NewSession::new(header("a"))).await.unwrap();
-    let tried = |requests: &[rekindle_servers::S3Request]| {
+    let tried = |requests: &[rekindle_fixtures::S3Request]| {
         let about = |folder: &str| requests.iter().filter(|request| request.key.starts_with(folder)).count();
         (about("probe/"), about("conditions/"))
     };

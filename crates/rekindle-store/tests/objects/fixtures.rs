@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use rekindle_core::{Clock, Store};
-use rekindle_servers::{ForeignS3, S3};
+use rekindle_fixtures::{ForeignS3, S3};
 use rekindle_store::{Bucket, LargeValues, MemoryStore, ObjectsStore, StoreOptions};
 use rekindle_testkit::Fixture;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValueKind};
 use rekindle_core::{Namespace, Store as _};
-use rekindle_servers::{ForeignS3, Proxy};
+use rekindle_fixtures::{ForeignS3, Proxy};
 use rekindle_store::{Bucket, ObjectsStore, StoreOptions};
 
 use crate::buckets::behaves;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rekindle_core::{Append, BranchId, ErrorKind, NewSession, ReadFrames, Retry, Slot, Store, StoreExt};
-use rekindle_servers::{S3, S3Fault, S3Request};
+use rekindle_fixtures::{S3, S3Fault, S3Request};
 use rekindle_store::{Bucket, ObjectsStore, StoreOptions};
 
 use crate::script::{StillClock, frame, header, key};

@@ -9,7 +9,7 @@ use rekindle_core::codec::{Codec, KeyRing};
 use rekindle_core::orphans::{OrphanKind, Orphans as _};
 use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{BranchId, ErrorKind, Journal, Namespace, NewSession, Removal, Result, SessionHeader, Store};
-use rekindle_servers::S3;
+use rekindle_fixtures::S3;
 use rekindle_store::{LargeValues, MemoryStore, ObjectsStore, StoreOptions, SystemClock, system_ids};
 use rekindle_testkit::{History, checkpoint, message};
 

@@ -8,7 +8,7 @@ use rekindle_core::values::{Change, Changed, Expected, ValueKey, ValueKind};
 use rekindle_core::{
     Append, BranchId, ErrorKind, Head, LeaseAction, LeaseRequest, Namespace, NewSession, OwnerId, ReadFrames, Store,
 };
-use rekindle_servers::{Proxy, ProxyFault, S3, S3Request};
+use rekindle_fixtures::{Proxy, ProxyFault, S3, S3Request};
 use rekindle_store::{Bucket, ObjectsStore, StoreOptions};
 
 use crate::script::{frame, head_of, header, key};

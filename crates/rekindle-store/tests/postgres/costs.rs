@@ -9,7 +9,7 @@ use rekindle_core::{
     BranchId, Damage, DamageKind, Journal, OwnerId, ReadFrames, Seq, SessionHeader, SessionId, SessionKey, Slot,
     Status, Store as _, StoreExt as _, Target,
 };
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{PostgresStore, StoreOptions, SystemClock, system_ids};
 use rekindle_testkit::{History, checkpoint, message};
 

@@ -10,7 +10,7 @@ use rekindle_core::{
     Append, BranchId, ErrorKind, IdSource, Journal, OwnerId, ReadFrames, Retry, SessionHeader, SessionId, SessionKey,
     SessionQuery, Store, StoreExt as _, Target,
 };
-use rekindle_servers::{Postgres, Signal};
+use rekindle_fixtures::{Postgres, Signal};
 use rekindle_store::{PostgresStore, StoreOptions, SystemClock};
 use rekindle_testkit::{History, message};
 

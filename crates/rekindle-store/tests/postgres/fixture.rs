@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use rekindle_core::{Clock, Store};
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{PostgresStore, StoreOptions};
 use rekindle_testkit::Fixture;
 

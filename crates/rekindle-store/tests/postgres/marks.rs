@@ -9,7 +9,7 @@ use rekindle_core::{
     BranchId, CheckpointId, DamageKind, ErrorKind, Journal, Marks, ReadFrames, Seq, SessionHeader, SessionId,
     SessionKey, Slot,
 };
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{StoreOptions, SystemClock, open, system_ids};
 use rekindle_testkit::{History, checkpoint, message};
 

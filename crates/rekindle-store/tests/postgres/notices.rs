@@ -6,7 +6,7 @@ use std::time::Duration;
 use rekindle_core::codec::Codec;
 use rekindle_core::queue::{NewJob, Notice, Notices};
 use rekindle_core::{BranchId, Journal, SessionHeader, SessionId, SessionKey, Store as _, Target};
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{PostgresStore, StoreOptions, SystemClock, system_ids};
 use rekindle_testkit::message;
 

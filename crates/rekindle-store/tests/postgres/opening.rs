@@ -2,7 +2,7 @@
 
 use rekindle_core::values::{Change, Changed, ValueKey, ValueKind};
 use rekindle_core::{ErrorKind, Namespace, NewSession, SessionHeader, SessionId, SessionKey, SessionQuery, Store as _};
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{PostgresStore, StoreOptions, open};
 
 use crate::fixture::Shared;

@@ -10,7 +10,7 @@ use rekindle_core::queue::{ClaimRequest, KeyLimit, NewJob, SettleJob, Settled, S
 use rekindle_core::{
     BranchId, ErrorKind, Journal, OwnerId, ReadFrames, SessionHeader, SessionId, SessionKey, StoreExt as _, Target,
 };
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{StoreOptions, SystemClock, open, system_ids};
 use rekindle_testkit::{History, message};
 

@@ -7,7 +7,7 @@ use rekindle_core::{
     BranchId, ErrorKind, Namespace, NewSession, ReadFrames, SessionHeader, SessionId, SessionKey, SessionQuery,
     Store as _, StoreExt as _,
 };
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{StoreOptions, open};
 use rekindle_testkit::{History, message};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rekindle_core::{ErrorKind, Namespace, SessionQuery, Store as _};
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{PostgresStore, StoreOptions};
 
 fn openssl(directory: &Path, arguments: &str) -> bool {

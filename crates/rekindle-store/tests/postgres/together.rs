@@ -11,7 +11,7 @@ use rekindle_core::{
     Append, Appended, BranchId, Epoch, ErrorKind, Journal, LogName, OwnerId, Result, SessionHeader, SessionId,
     SessionKey, StoreExt as _,
 };
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{StoreOptions, SystemClock, open, system_ids};
 use rekindle_testkit::{History, message};
 use tokio_postgres::{Client, NoTls};

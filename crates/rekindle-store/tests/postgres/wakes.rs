@@ -7,7 +7,7 @@ use std::time::Duration;
 use rekindle_core::codec::Codec;
 use rekindle_core::queue::{ClaimRequest, Job, JobQuery, NewJob, SettleJob, Settlement};
 use rekindle_core::{Append, BranchId, Head, Journal, OwnerId, Seq, SessionHeader, SessionId, SessionKey, Target};
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 use rekindle_store::{StoreOptions, SystemClock, open, system_ids};
 use rekindle_testkit::message;
 use tokio_postgres::{Client, NoTls};

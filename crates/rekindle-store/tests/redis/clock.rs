@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rekindle_core::queue::{ClaimRequest, NewJob};
 use rekindle_core::{BranchId, ErrorKind, Lease, MAX_LEASE, Namespace, OwnerId, Store, StoreExt as _};
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use tokio::time::{sleep, timeout};
 
 use crate::fixtures::{created, frames, key, prefix, step, store};

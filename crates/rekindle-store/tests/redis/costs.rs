@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rekindle_core::{BranchId, Namespace, OwnerId, SessionQuery, Store as _, StoreExt as _};
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 
 use crate::fixtures::{created, key, step, store};
 

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use rekindle_core::{ErrorKind, Store as _};
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use rekindle_store::{StoreOptions, open};
 
 use crate::fixtures::{created, frames, key, step};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rekindle_core::queue::{NewJob, Notice};
 use rekindle_core::{ErrorKind, Namespace, SessionQuery, Store};
-use rekindle_servers::{Redis, Signal};
+use rekindle_fixtures::{Redis, Signal};
 use tokio::time::timeout;
 
 use crate::fixtures::{created, frames, key, step, store, wait_until};

@@ -11,7 +11,7 @@ use rekindle_core::{
     Append, BranchId, Clock, Head, Json, NewSession, ReadFrames, Record, RegisterKey, Seq, SessionHeader, SessionId,
     SessionKey, Slot, Store, StoreExt as _, Timestamp,
 };
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use rekindle_store::{RedisStore, StoreOptions, open};
 use rekindle_testkit::Fixture;
 

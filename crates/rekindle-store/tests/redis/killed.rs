@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rekindle_core::{ErrorKind, Head, Seq, Store};
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use tokio::task::JoinHandle;
 
 use crate::fixtures::{created, frames, start_cluster, step, store};

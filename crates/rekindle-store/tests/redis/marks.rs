@@ -8,7 +8,7 @@ use rekindle_core::retention::{Policy, Rule};
 use rekindle_core::{
     BranchId, CheckpointId, DamageKind, Journal, Marks, ReadFrames, Seq, SessionHeader, Slot, StoreExt as _,
 };
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use rekindle_store::{SystemClock, system_ids};
 use rekindle_testkit::{History, checkpoint, message};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rekindle_core::queue::{ClaimRequest, NewJob, SettleJob, Settlement};
 use rekindle_core::{BranchId, Error, ErrorKind, Head, Namespace, OwnerId, Removal, SessionQuery, Store as _};
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use rekindle_store::{StoreOptions, open};
 
 use crate::fixtures::{cluster, created, key, step, step_on, store};

@@ -2,7 +2,7 @@
 
 use rekindle_core::values::{Change, Changed, ValueKey, ValueKind};
 use rekindle_core::{ErrorKind, Namespace, NewSession, SessionHeader, Store as _};
-use rekindle_servers::{Redis, Signal};
+use rekindle_fixtures::{Redis, Signal};
 use rekindle_store::{StoreOptions, open};
 
 use crate::fixtures::{created, frames, key, step, store, wait_until};

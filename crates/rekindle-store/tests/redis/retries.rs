@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rekindle_core::{ErrorKind, NewSession, SessionHeader, Store as _};
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 use rekindle_store::{StoreOptions, open};
 
 use crate::fixtures::{created, frames, key, step};

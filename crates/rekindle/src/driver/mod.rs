@@ -81,7 +81,7 @@ use lease::Deadline;
 use unsaved::Unsaved;
 
 /// The prefix of registers that are the session's memory.
-pub(crate) const MEMORY: &str = "memory/";
+pub const MEMORY: &str = "memory/";
 /// The register of a command that was taken over and is to be obeyed.
 pub(crate) const STOPPING: &str = "stopping";
 /// The prefix of registers that say where secrets were said to be. They are for people: nothing follows them.

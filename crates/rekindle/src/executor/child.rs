@@ -93,7 +93,7 @@ impl ChildTool {
             () = context.cancelled() => {}
         }
         let command = if context.is_cancelling() { Command::Cancel } else { Command::Pause };
-        crate::operations::control::tell_run(session.engine(), session.key(), &run, command).await?;
+        crate::inbox::tell_run(session.engine(), session.key(), &run, command).await?;
         report.await
     }
 

@@ -13,6 +13,7 @@ pub mod graph;
 pub(crate) mod nesting;
 pub mod plan;
 pub(crate) mod reference;
+pub mod stored;
 
 use std::fmt;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use part::{Part, Reasoning, Reference, ToolCall, ToolResult};
 
 /// The log of a session's conversation.
-pub(crate) fn conversation() -> LogName {
+pub fn conversation() -> LogName {
     static NAME: LazyLock<LogName> =
         LazyLock::new(|| LogName::new("messages").expect("`messages` is a legal name of a log"));
     NAME.clone()

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rekindle_core::record::{Command, InboxCommand, RunEnded, RunOutcome};
+use rekindle_core::record::{Command, RunEnded, RunOutcome};
 use rekindle_core::{
     Error, ErrorKind, OwnerId, Position, Record, Restored, Result, RunId, RunInfo, SessionKey, Status,
 };
 use serde::Serialize;
 
+use super::stopping;
 use super::write::{self, Decided};
-use super::{inbox, jobs, stopping};
 use crate::engine::Engine;
+use crate::inbox;
 
 /// Author, reason and run of a request to stop, and how long to wait for its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub async fn cancel(engine: &Engine, session: &SessionKey, options: &ControlOpti
     if status == Some(Status::Cancelled) {
         cancel_all(engine, children, options).await.map_err(context)?;
         // What waits behind the run can begin now, also if somebody could not say so when it was cancelled.
-        jobs::wake(engine, session).await.map_err(context)?;
+        inbox::wake_job(engine, session).await.map_err(context)?;
     }
     Ok(done)
 }
@@ -251,14 +252,4 @@ fn cancelling(engine: &Engine, restored: &Restored, run: &RunInfo, options: &Con
 fn said(what: &str, options: &ControlOptions) -> String {
     let by = write::by(&options.author);
     if options.reason.is_empty() { format!("{what} by {by}") } else { format!("{what} by {by}: {}", options.reason) }
-}
-
-/// Tells one run, and no other, that its parent was stopped.
-pub(crate) async fn tell_run(engine: &Engine, session: &SessionKey, run: &RunId, command: Command) -> Result<Position> {
-    let command = InboxCommand {
-        only_run: Some(run.clone()),
-        reason: "the parent was stopped".to_owned(),
-        ..InboxCommand::new(engine.new_message_id(), command)
-    };
-    inbox::put(engine, session, command.into()).await
 }

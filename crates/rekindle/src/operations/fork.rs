@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::at::At;
 use super::change::{self, Change};
-use super::contention::Contention;
 use super::write;
+use crate::contention::Contention;
 use crate::driver::history_lost;
 use crate::engine::Engine;
 

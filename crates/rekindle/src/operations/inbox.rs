@@ -3,15 +3,12 @@
 use std::ops::ControlFlow;
 
 use rekindle_core::codec::Place;
-use rekindle_core::{
-    BranchId, Condition, Position, ReadFrames, Record, Restored, Result, Seq, SessionInfo, SessionKey, Slot,
-    StoreExt as _,
-};
+use rekindle_core::{BranchId, ReadFrames, Restored, Result, Seq, SessionKey, Slot, StoreExt as _};
 
-use super::contention::{Contention, is_lost};
 use crate::driver::read_behind;
 pub(super) use crate::driver::{Received, Unread};
 use crate::engine::Engine;
+pub(super) use crate::inbox::{put, put_behind};
 
 /// So many of the newest frames are read at a time.
 const NEWEST: usize = 64;
@@ -55,36 +52,4 @@ pub(super) async fn newest(
     };
     journal.store().read_pages(&read, &mut visit).await?;
     Ok(found)
-}
-
-/// Puts a record into the inbox and wakes the run, if it is in this process.
-pub(super) async fn put(engine: &Engine, session: &SessionKey, record: Record) -> Result<Position> {
-    let mut contention = Contention::default();
-    loop {
-        let info = engine.journal().open(session).await?;
-        match put_behind(engine, &info, record.clone(), None).await {
-            Err(error) if is_lost(&error) => contention.lost(engine, session).await?,
-            put => return put,
-        }
-    }
-}
-
-/// Puts a record into the inbox if nothing was put there since the session was opened (`Conflict` otherwise) and the
-/// condition holds (`Overtaken` otherwise).
-pub(super) async fn put_behind(
-    engine: &Engine,
-    info: &SessionInfo,
-    record: Record,
-    condition: Option<Condition>,
-) -> Result<Position> {
-    let position = engine.journal().send_behind(info, &[record], condition).await?;
-    wake(engine, info).await;
-    Ok(position)
-}
-
-/// Wakes whoever goes on with what was put into the inbox.
-async fn wake(engine: &Engine, info: &SessionInfo) {
-    engine.live(&info.header.key).wake_inbox();
-    // It is in the inbox; that nobody can be woken is no failure of that.
-    let _ = super::jobs::wake_parents(engine, info).await;
 }

@@ -329,29 +329,3 @@ pub async fn queues(engine: &Engine) -> Result<Vec<QueueInfo>> {
 pub async fn workers(engine: &Engine) -> Result<Vec<WorkerInfo>> {
     queue_of(engine)?.workers(engine.namespace()).await
 }
-
-/// How far up the sessions that started a session are looked for.
-const GENERATIONS: usize = 16;
-
-/// Wakes the jobs of the sessions that started this one: what it waited for may be there, and only
-/// they go on with it. That it fails is no harm: they look after their children now and then.
-pub(super) async fn wake_parents(engine: &Engine, info: &SessionInfo) -> Result<()> {
-    let mut next = info.header.parent.clone();
-    for _ in 0..GENERATIONS {
-        let Some(parent) = next else { return Ok(()) };
-        wake(engine, &parent).await?;
-        next = engine.journal().open(&parent).await?.header.parent;
-    }
-    Ok(())
-}
-
-/// Makes the job of a session ready, if it has one: there may be something to do that stands in no inbox.
-pub(super) async fn wake(engine: &Engine, session: &SessionKey) -> Result<()> {
-    let Ok(queue) = queue_of(engine) else { return Ok(()) };
-    if let Some(JobView { job, .. }) = job(engine, session).await? {
-        let Job { queue: name, priority, agent, key, .. } = job;
-        let again = NewJob { queue: name, priority, agent, key, ..NewJob::new(session.clone()) };
-        queue.enqueue(&again).await?;
-    }
-    Ok(())
-}

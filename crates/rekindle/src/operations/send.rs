@@ -4,11 +4,11 @@ use rekindle_core::record::{InboxMessage, InboxMode};
 use rekindle_core::{Error, ErrorKind, MessageId, Position, Record, Result, RunId, Seq, SessionInfo, SessionKey};
 use serde::Serialize;
 
-use super::contention::{Contention, is_lost};
 use super::inbox::{self, Received};
 use super::plain;
 use super::show::{self, Owner};
 use super::write;
+use crate::contention::{Contention, is_lost};
 use crate::driver::run_exists;
 use crate::engine::Engine;
 use crate::message::Message;

@@ -9,7 +9,7 @@ use rekindle_core::{
     BranchId, CheckpointId, Error, ErrorKind, Json, Position, Record, Restored, Result, SessionKey, Target,
 };
 
-use super::contention::{Contention, is_lost};
+use crate::contention::{Contention, is_lost};
 use crate::driver::{BUDGET, Ledger};
 use crate::engine::Engine;
 

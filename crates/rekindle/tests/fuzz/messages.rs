@@ -1,6 +1,6 @@
 //! Messages in our form and in those of others, and references to secrets.
 
-use rekindle::message::convert::{from_ag_ui, from_anthropic, from_openai, to_ag_ui, to_anthropic, to_openai};
+use rekindle::message::convert::{from_anthropic, from_openai, to_anthropic, to_openai};
 use rekindle::{Json, Message, Result, SecretRef};
 use rekindle_fuzz::{Fuzz, fuzz};
 use serde_json::{Value, json};
@@ -28,17 +28,6 @@ fn check(fuzz: Fuzz, seeds: &[Value], read: From, write: fn(&[Message]) -> Value
         assert_eq!(write(&again), written);
         Some(())
     });
-}
-
-#[test]
-fn ag_ui() {
-    let seeds = [json!([
-        {"id": "1", "role": "system", "content": "be brief"},
-        {"id": "2", "role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image", "source": {"type": "url", "value": "https://h/a.png"}}]},
-        {"id": "3", "role": "assistant", "content": "", "toolCalls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]},
-        {"id": "4", "role": "tool", "toolCallId": "c", "content": "[1]", "error": "no"},
-    ])];
-    check(fuzz!("messages-ag-ui"), &seeds, from_ag_ui, |messages| to_ag_ui(messages));
 }
 
 #[test]

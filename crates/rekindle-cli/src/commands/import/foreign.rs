@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use rekindle::importer::{self, Existing, ImportOptions, ImportReport, Note};
 use rekindle::{Engine, Error, ErrorKind};
+use rekindle_import::{Existing, ImportOptions, ImportReport, Note};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;
@@ -86,9 +86,9 @@ impl Foreign {
 
 async fn import(engine: &Engine, form: Form, path: &Path, options: ImportOptions) -> Result<ImportReport, Error> {
     match form {
-        Form::JsonSessions => importer::json_sessions(engine, path, options).await,
-        Form::CheckpointTable => importer::checkpoint_table(engine, path, options).await,
-        Form::SessionDirectory => importer::session_directory(engine, path, options).await,
+        Form::JsonSessions => rekindle_import::json_sessions(engine, path, options).await,
+        Form::CheckpointTable => rekindle_import::checkpoint_table(engine, path, options).await,
+        Form::SessionDirectory => rekindle_import::session_directory(engine, path, options).await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Damage to a schema of PostgreSQL, with SQL.
 
-use rekindle_servers::Postgres;
+use rekindle_fixtures::Postgres;
 
 use super::prepared::Copied;
 use super::table::{How, Part};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use rekindle_servers::{Postgres, Redis};
+use rekindle_fixtures::{Postgres, Redis};
 
 use super::table::{Marks, Protection, Store};
 use super::{postgres, redis};

@@ -1,7 +1,7 @@
 //! Damage to the keys of Redis, with scripts of its own language.
 
 use rekindle::Hash;
-use rekindle_servers::Redis;
+use rekindle_fixtures::Redis;
 
 use super::prepared::Copied;
 use super::table::{How, Part};

@@ -12,7 +12,7 @@ pub(crate) use crate::message::conversation as messages;
 use crate::reduction::{ProviderCursor, Summary};
 
 /// The register that says where the loop stands.
-pub(crate) const LOOP: &str = "loop";
+pub const LOOP: &str = "loop";
 /// The register of the groups that are open.
 pub(super) const GROUPS: &str = "groups";
 /// The register of what was decided about calls that are not made yet.
@@ -27,20 +27,20 @@ pub(super) const CURSOR: &str = "cursor";
 /// The prefix of the registers of loops inside nodes of a graph.
 const NODE: &str = "node/";
 /// The prefix of the logs of conversations inside nodes of a graph.
-pub(crate) const MESSAGES_OF: &str = "messages/";
+pub const MESSAGES_OF: &str = "messages/";
 
 /// Under which names a loop keeps its state: the session's own, or those of a node of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scope(Option<String>);
+pub struct Scope(Option<String>);
 
 impl Scope {
     /// The names of a node.
-    pub(crate) fn node(name: impl Into<String>) -> Self {
+    pub fn node(name: impl Into<String>) -> Self {
         Self(Some(name.into()))
     }
 
     /// The name of a register.
-    pub(crate) fn name(&self, register: &str) -> String {
+    pub fn name(&self, register: &str) -> String {
         match &self.0 {
             None => register.to_owned(),
             Some(node) => format!("{NODE}{node}/{register}"),
@@ -72,7 +72,8 @@ impl Scope {
 /// What the loop does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Phase {
+#[non_exhaustive]
+pub enum Phase {
     /// Nothing: the turn is over.
     #[default]
     Idle,
@@ -84,30 +85,31 @@ pub(crate) enum Phase {
 
 /// Where the loop stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LoopState {
+#[non_exhaustive]
+pub struct LoopState {
     /// The turn, from 1.
-    pub(crate) turn: u64,
+    pub turn: u64,
     /// The iteration within the turn, from 1.
-    pub(crate) iteration: u64,
+    pub iteration: u64,
     /// The step within the session, from 1; never repeated.
-    pub(crate) step: u64,
+    pub step: u64,
     /// What is next.
-    pub(crate) phase: Phase,
+    pub phase: Phase,
     /// How many steps in a row failed.
     #[serde(default)]
-    pub(crate) failures: u64,
+    pub failures: u64,
     /// How many messages of the inbox's logs were taken.
     #[serde(default)]
-    pub(crate) steered: usize,
+    pub steered: usize,
     /// The same, of those that wait for a turn.
     #[serde(default)]
-    pub(crate) queued: usize,
+    pub queued: usize,
     /// Why the last turn ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ended: Option<String>,
+    pub ended: Option<String>,
     /// What the visit of a node has used, beside iterations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) spent: Option<Spent>,
+    pub spent: Option<Spent>,
 }
 
 impl LoopState {

@@ -21,46 +21,48 @@ use serde::{Deserialize, Serialize};
 use crate::driver::register;
 
 /// The register that says which run of the graph this is.
-pub(crate) const GRAPH: &str = "graph";
+pub const GRAPH: &str = "graph";
 /// The prefix of the registers of strands.
-pub(crate) const STRAND: &str = "strand/";
+pub const STRAND: &str = "strand/";
 /// The prefix of what strands wrote.
 pub(crate) const OVERLAY: &str = "overlay/";
 /// The prefix of the counts of visits.
-pub(crate) const VISITS: &str = "visits/";
+pub const VISITS: &str = "visits/";
 /// The prefix of what went wrong on the way.
-pub(crate) const METRICS: &str = "metrics/";
+pub const METRICS: &str = "metrics/";
 /// The strand every run begins with.
-pub(crate) const ROOT: &str = "0";
+pub const ROOT: &str = "0";
 
 /// The log of the nodes that were completed.
-pub(crate) fn path() -> LogName {
+pub fn path() -> LogName {
     static NAME: LazyLock<LogName> = LazyLock::new(|| LogName::new("path").expect("`path` is a legal name of a log"));
     NAME.clone()
 }
 
 /// Which run of the graph this is, how far it has come, and whether it is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GraphRegister {
+#[non_exhaustive]
+pub struct GraphRegister {
     /// The turn, from 1: each time the graph is run anew.
-    pub(crate) turn: u64,
+    pub turn: u64,
     /// How many visits have begun in the session; never repeated.
-    pub(crate) step: u64,
+    pub step: u64,
     /// Whether it has come to its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) done: bool,
+    pub done: bool,
     /// How many nodes of earlier turns stand in the path.
     #[serde(default, skip_serializing_if = "none")]
-    pub(crate) path_from: usize,
+    pub path_from: usize,
     /// How many visits of earlier turns have begun.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) step_from: u64,
+    pub step_from: u64,
 }
 
 /// What a strand does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Phase {
+#[non_exhaustive]
+pub enum Phase {
     /// The node is next and has not begun.
     #[default]
     Ready,
@@ -80,25 +82,27 @@ pub(crate) enum Phase {
 
 /// One line of execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Strand {
+#[non_exhaustive]
+pub struct Strand {
     /// Where it is.
-    pub(crate) node: String,
-    pub(crate) phase: Phase,
+    pub node: String,
+    /// What it does there.
+    pub phase: Phase,
     /// The number of the visit that has begun.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) step: u64,
+    pub step: u64,
     /// How often this visit failed for good: each resume tries it anew.
     #[serde(default, skip_serializing_if = "never")]
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// The turn of the agent that works in the node.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) turn: u64,
+    pub turn: u64,
     /// How many strands it was split into.
     #[serde(default, skip_serializing_if = "none")]
-    pub(crate) strands: usize,
+    pub strands: usize,
     /// What the node said when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 fn is_zero(step: &u64) -> bool {
@@ -145,11 +149,14 @@ pub struct Visited {
 
 /// What went wrong in one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeMetrics {
+#[non_exhaustive]
+pub struct NodeMetrics {
+    /// How often its calls were tried again.
     #[serde(default)]
-    pub(crate) retries: u64,
+    pub retries: u64,
+    /// How often it failed for good.
     #[serde(default)]
-    pub(crate) failures: u64,
+    pub failures: u64,
 }
 
 /// What went wrong on the way.
@@ -187,9 +194,26 @@ impl GraphRegister {
     }
 }
 
+impl Visited {
+    /// Visit `visit` of `node`, the `step`th of the session, of which nothing else is known.
+    pub fn new(step: u64, node: &str, visit: u64) -> Self {
+        Self {
+            step,
+            node: node.to_owned(),
+            visit,
+            strand: None,
+            next: Vec::new(),
+            wrote: Vec::new(),
+            output: None,
+            error: None,
+            duration_ms: 0,
+        }
+    }
+}
+
 impl Strand {
     /// A strand that is to go on with `node`.
-    pub(crate) fn ready(node: &str) -> Self {
+    pub fn ready(node: &str) -> Self {
         Self { node: node.to_owned(), ..Self::default() }
     }
 

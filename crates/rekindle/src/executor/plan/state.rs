@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::driver::register;
 
 /// The register that says which run of the plan this is.
-pub(crate) const PLAN: &str = "plan";
+pub const PLAN: &str = "plan";
 /// The prefix of the registers of steps.
-pub(crate) const STEP: &str = "step/";
+pub const STEP: &str = "step/";
 
 /// The log of what steps gave back.
-pub(crate) fn results() -> LogName {
+pub fn results() -> LogName {
     static NAME: LazyLock<LogName> =
         LazyLock::new(|| LogName::new("results").expect("`results` is a legal name of a log"));
     NAME.clone()
@@ -30,21 +30,22 @@ pub(crate) fn results() -> LogName {
 
 /// Which run of the plan this is, and whether it is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PlanRegister {
+#[non_exhaustive]
+pub struct PlanRegister {
     /// The turn, from 1: each time the plan is run anew.
-    pub(crate) turn: u64,
+    pub turn: u64,
     /// The request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) query: String,
+    pub query: String,
     /// Whether it has come to its end, well or not. One that failed goes on when it is resumed.
     #[serde(default)]
-    pub(crate) done: bool,
+    pub done: bool,
     /// How many results of earlier turns stand in the log.
     #[serde(default)]
-    pub(crate) results_from: usize,
+    pub results_from: usize,
     /// The last failure of this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) last_error: Option<LastError>,
+    pub last_error: Option<LastError>,
 }
 
 /// What went wrong last.
@@ -95,16 +96,18 @@ impl StepStatus {
 
 /// How far a step is, as its register says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StepRegister {
+#[non_exhaustive]
+pub struct StepRegister {
     /// The turn it is about; in another turn, the step is pending.
-    pub(crate) turn: u64,
-    pub(crate) status: StepStatus,
+    pub turn: u64,
+    /// How far the step is in that turn.
+    pub status: StepStatus,
     /// How often it failed for good: each resume tries it anew.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// What it said then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 fn is_zero(failures: &u32) -> bool {
@@ -149,7 +152,8 @@ impl PlanRegister {
 }
 
 impl StepRegister {
-    pub(crate) fn new(turn: u64, status: StepStatus) -> Self {
+    /// A step that is so far, without failures.
+    pub fn new(turn: u64, status: StepStatus) -> Self {
         Self { turn, status, failures: 0, error: None }
     }
 
@@ -164,8 +168,16 @@ impl StepRegister {
     }
 }
 
+impl StepResult {
+    /// The result of a step that took no time and no tokens.
+    pub fn new(step: &str, output: Json, completed_at: Timestamp) -> Self {
+        Self { step_id: step.to_owned(), output, completed_at, duration_ms: 0, tokens: 0 }
+    }
+}
+
 impl LastError {
-    pub(crate) fn new(step: &str, message: &str, now: Timestamp) -> Self {
+    /// A failure of `step` at `now`.
+    pub fn new(step: &str, message: &str, now: Timestamp) -> Self {
         Self { step: step.to_owned(), message: message.to_owned(), at: now }
     }
 }

@@ -1,17 +1,17 @@
-//! Messages in the shapes of others: OpenAI chat completions, Anthropic messages and AG-UI. Pure
+//! Messages in the shapes of model providers: OpenAI chat completions and Anthropic messages. Pure
 //! functions over JSON trees; nothing here knows a network, a stream or a request.
 //!
-//! | ours | OpenAI | Anthropic | AG-UI |
-//! | --- | --- | --- | --- |
-//! | message id | – | – | `id` |
-//! | author | `name`, if legal there | – | `name` |
-//! | system | `system` | `system`, ahead of all messages | `system` |
-//! | reasoning | – (read from `reasoning_content`) | `thinking`, if signed | a `reasoning` message |
-//! | image | `image_url` | `image` | `image` |
-//! | file | `file`, if data or an uploaded file's id | `document` | `document`, `audio` or `video` |
-//! | call | `tool_calls` | `tool_use` | `toolCalls` |
-//! | result | a `tool` message each | `tool_result`, those in a row in one `user` message | a `tool` message each |
-//! | failed result | – | `is_error` | `error` |
+//! | ours | OpenAI | Anthropic |
+//! | --- | --- | --- |
+//! | message id | – | – |
+//! | author | `name`, if legal there | – |
+//! | system | `system` | `system`, ahead of all messages |
+//! | reasoning | – (read from `reasoning_content`) | `thinking`, if signed |
+//! | image | `image_url` | `image` |
+//! | file | `file`, if data or an uploaded file's id | `document` |
+//! | call | `tool_calls` | `tool_use` |
+//! | result | a `tool` message each | `tool_result`, those in a row in one `user` message |
+//! | failed result | – | `is_error` |
 //!
 //! What a shape has no room for is left out, and so is a part where its role cannot have it. A part
 //! of theirs that is unknown here is kept as [`Part::Unknown`], its kind prefixed with the name of
@@ -32,7 +32,6 @@
 //! # Ok::<(), rekindle::Error>(())
 //! ```
 
-mod ag_ui;
 mod anthropic;
 mod openai;
 mod read;
@@ -46,7 +45,6 @@ use serde_json::Value;
 
 use super::{Part, ToolCall};
 
-pub use ag_ui::{from_ag_ui, to_ag_ui};
 pub use anthropic::{from_anthropic, to_anthropic};
 pub use openai::{from_openai, to_openai};
 

@@ -1,6 +1,6 @@
 //! All shapes: exact forms, round trips, and input that means harm.
 
-use rekindle_core::{ErrorKind, Json, MessageId, Result};
+use rekindle_core::{ErrorKind, Json, Result};
 use serde_json::{Value, json};
 
 use super::*;
@@ -215,66 +215,6 @@ fn arguments_too_deep_for_a_tree_go_as_text() {
 }
 
 #[test]
-fn ag_ui_has_its_exact_form() {
-    let mut messages = conversation();
-    messages[2].id = Some(MessageId::new("m").unwrap());
-    let calls = json!([
-        {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1.50}"}},
-        {"id": "c2", "type": "function", "function": {"name": "add", "arguments": "{\"a\":"}}
-    ]);
-    let expected = json!([
-        {"id": "message-0", "role": "system", "content": "be brief"},
-        {"id": "message-1", "role": "user", "content": "add", "name": "ann"},
-        {"id": "m-reasoning-1", "role": "reasoning", "content": "hm", "encryptedValue": "sig"},
-        {"id": "m", "role": "assistant", "content": "one moment", "toolCalls": calls},
-        {"id": "message-3", "role": "tool", "toolCallId": "c1", "content": "{\"sum\": 1.50}"},
-        {"id": "message-4", "role": "tool", "toolCallId": "c2", "content": "not JSON", "error": "not JSON"},
-        {"id": "message-5", "role": "assistant", "content": "1.5"}
-    ]);
-    assert_eq!(to_ag_ui(&messages), expected);
-    let results: Vec<Part> = messages[3..5].iter().flat_map(|message| message.parts.clone()).collect();
-    let theirs = to_ag_ui(&[Message::new(Role::Tool, results)]);
-    assert_eq!((&theirs[0]["id"], &theirs[1]["id"]), (&json!("message-0"), &json!("message-0-2")));
-}
-
-#[test]
-fn ag_ui_comes_back_with_ids() {
-    let mut messages = conversation();
-    messages.push(attachments());
-    messages.push(Message::new(Role::Assistant, vec![Part::Reasoning(Reasoning::default())]));
-    for (index, message) in messages.iter_mut().enumerate() {
-        message.id = Some(MessageId::new(format!("m{index}")).unwrap());
-    }
-    let theirs = to_ag_ui(&messages);
-    assert!(!theirs.to_string().contains("null"));
-    let expected = map_parts(messages, |part| (!matches!(part, Part::Unknown(..))).then_some(part));
-    assert_eq!(from_ag_ui(&theirs).unwrap(), expected);
-}
-
-#[test]
-fn ag_ui_reads_the_older_forms_and_what_is_no_message() {
-    let theirs = json!([
-        {"id": "1", "role": "developer", "content": "a"},
-        {"id": "2", "role": "activity", "activityType": "plan", "content": {}},
-        {"id": "3", "role": "reasoning", "content": "hm"},
-        {"id": "4", "role": "user", "name": null, "content": [
-            {"type": "binary", "mimeType": "image/png", "data": "AAAA"},
-            {"type": "binary", "mimeType": "text/csv", "url": "https://a.example/b.csv"},
-            {"type": "binary", "mimeType": "text/csv", "id": "x"},
-            {"type": "audio", "source": {"type": "url", "value": "https://a.example/c", "mimeType": "audio/ogg"}}
-        ]}
-    ]);
-    let ours = from_ag_ui(&theirs).unwrap();
-    let ids: Vec<_> = ours.iter().map(|message| message.id.as_ref().unwrap().as_str()).collect();
-    assert_eq!(ids, ["1", "3", "4"]);
-    assert_eq!(ours[1].role, Role::Assistant);
-    let again = to_ag_ui(&ours);
-    let user = &again.as_array().unwrap().last().unwrap()["content"];
-    let kinds: Vec<_> = user.as_array().unwrap().iter().map(|part| part["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["image", "document", "binary", "audio"]);
-}
-
-#[test]
 fn errors_name_the_place() {
     fn check(found: Result<Vec<Message>>, expected: &str) {
         let error = found.unwrap_err();
@@ -294,10 +234,8 @@ fn errors_name_the_place() {
     check(from_anthropic(&json!([])), "the value is not an object");
     check(from_anthropic(&json!({"system": 1, "messages": []})), "system is not an array");
     check(from_anthropic(&json!({"messages": [{"role": "user"}]})), "messages[0] has no `content`");
-    check(from_ag_ui(&json!([{"role": "user", "content": ""}])), "messages[0] has no `id`");
-    check(from_ag_ui(&json!([{"id": "", "role": "user", "content": ""}])), "messages[0].id is not a legal id");
-    let long = json!([{"id": "a", "role": "x".repeat(10_000)}]);
-    assert!(from_ag_ui(&long).unwrap_err().message().len() < 100);
+    let long = json!([{"role": "x".repeat(10_000)}]);
+    assert!(from_openai(&long).unwrap_err().message().len() < 100);
 }
 
 /// Every tree that differs from `value` in one place: something else there, or nothing.
@@ -356,5 +294,4 @@ fn damage_never_panics_and_never_makes_what_cannot_be_stored() {
     messages.push(attachments());
     check(&to_openai(&messages), from_openai, |messages| to_openai(messages));
     check(&to_anthropic(&messages), from_anthropic, |messages| to_anthropic(messages));
-    check(&to_ag_ui(&messages), from_ag_ui, |messages| to_ag_ui(messages));
 }
