@@ -55,7 +55,16 @@ pub const UPPER: &[Upper] = &[
     // Operations compose the driver and its executors; workers call operations.
     Upper { within: "rekindle", module: "operations", users: &["operations", "worker"] },
     Upper { within: "rekindle", module: "worker", users: &["worker"] },
+    // The driver and operations know no executor by name: they ask its descriptor.
+    Upper { within: "rekindle", module: "executor::agent", users: EXECUTOR_USERS },
+    Upper { within: "rekindle", module: "executor::flow", users: EXECUTOR_USERS },
+    Upper { within: "rekindle", module: "executor::graph", users: EXECUTOR_USERS },
+    Upper { within: "rekindle", module: "executor::plan", users: EXECUTOR_USERS },
 ];
+
+/// Besides executors: the work of workers, the loop that middleware sees, and the stored forms that secrets are looked for
+/// in.
+const EXECUTOR_USERS: &[&str] = &["executor", "worker", "middleware", "secret"];
 
 /// A module that only some modules of its crate may use. The root of the crate may always name it.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ impl Hook for Hangs {
     async fn before(&self, call: Call<'_>) -> Result<()> {
         let hangs = match call {
             Call::Lease(request) if matches!(request.action, LeaseAction::Renew { .. }) => {
-                self.asked.fetch_add(1, Ordering::SeqCst) % 2 == 0
+                self.asked.fetch_add(1, Ordering::SeqCst).is_multiple_of(2)
             }
             Call::Open(_) => self.asked.load(Ordering::SeqCst) > 0,
             _ => false,

@@ -178,6 +178,12 @@ fn a_module_that_uses_one_above_is_noticed() {
     );
     check_source(
         "rekindle",
+        "operations/go_on.rs",
+        "use crate::executor::graph::state::OVERLAY;",
+        &["rekindle/src/operations/go_on.rs:1: only executor, worker, middleware, secret may use `executor::graph`"],
+    );
+    check_source(
+        "rekindle",
         "executor/mod.rs",
         "use crate::*;",
         &["rekindle/src/executor/mod.rs:1: everything of the crate: name what is used"],
