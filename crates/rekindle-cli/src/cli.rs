@@ -122,6 +122,8 @@ commands! {
     Sessions => sessions;
     /// Draws the history of a session, its branches side by side
     Log => log;
+    /// Draw a graph from a file, or with the path of a session
+    Graph => graph;
     /// Shows what changed between two moments
     Diff => diff;
     /// Walks through a session again as it was, or compares it with another

@@ -20,6 +20,7 @@ pub mod explain;
 pub mod export;
 pub mod fork;
 pub mod gc;
+pub mod graph;
 pub mod help;
 pub mod import;
 pub mod init;

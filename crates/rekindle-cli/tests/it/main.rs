@@ -15,6 +15,7 @@ mod copy;
 mod damage;
 mod disk;
 mod distant;
+mod drawing;
 mod first_requests;
 mod look;
 mod mcp;

@@ -171,6 +171,11 @@ impl Definition {
         }
     }
 
+    /// The graph that is written down, if it is one.
+    pub fn graph(&self) -> Option<&GraphSpec> {
+        if let Body::Graph(graph) = &self.0.body { Some(graph) } else { None }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         match &self.0.body {
