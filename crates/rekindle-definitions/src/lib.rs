@@ -51,3 +51,8 @@ pub use form::{
     Tags,
 };
 pub use schema::{SchemaName, schema, schema_names};
+
+/// The example of the README is compiled with the documentation tests.
+#[cfg_attr(doctest, doc = include_str!("../README.md"))]
+#[cfg(doctest)]
+struct Readme;

@@ -86,3 +86,8 @@ pub use wait::digest;
 #[cfg_attr(doctest, doc = include_str!("../../../README.md"))]
 #[cfg(doctest)]
 struct Readme;
+
+/// And so is that of the crate's own.
+#[cfg_attr(doctest, doc = include_str!("../README.md"))]
+#[cfg(doctest)]
+struct CrateReadme;
