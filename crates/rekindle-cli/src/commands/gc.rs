@@ -46,6 +46,9 @@ impl Arguments {
 }
 
 fn tell(app: &App, garbage: &Garbage) -> std::io::Result<()> {
+    for session in &garbage.unreadable {
+        app.ui.note(unreadable(session));
+    }
     if garbage.found.is_empty() {
         return app.ui.line("nothing was left over");
     }
@@ -62,6 +65,12 @@ fn tell(app: &App, garbage: &Garbage) -> std::io::Result<()> {
         app.ui.note(format!("large values stay in {}: set the key `large_values` to it", printable(place)));
     }
     Ok(())
+}
+
+/// Says why data keys of no known session stay.
+pub(super) fn unreadable(session: &str) -> String {
+    let session = printable(session);
+    format!("no data key is destroyed while a session cannot be read, which may need it: {session}")
 }
 
 /// Shows orphans.

@@ -87,7 +87,7 @@ async fn end(journal: &Journal, ending: Ending) -> Result<()> {
                 assert_eq!(found.session.as_ref().unwrap_or(&key("a")), &key("a"), "{found:?}");
                 store.orphans().unwrap().clear(&found, Duration::ZERO).await?;
             }
-            let orphans = journal.orphaned_keys(&Namespace::default()).await?;
+            let orphans = journal.orphaned_keys(&Namespace::default()).await?.keys;
             journal.destroy_orphaned_keys(&Namespace::default(), &orphans).await?;
             journal.finish_removal(&key("a")).await.map(drop)
         }
@@ -143,7 +143,7 @@ async fn stops_anywhere(codec: fn() -> Codec) {
                 assert_eq!(others.len(), whole.len(), "{context}: {others:?}");
                 assert!(is_clear(&left), "{context}: {left:?}");
                 assert_eq!(naming(&objects, "all about a"), [""; 0], "{context}");
-                assert!(next.orphaned_keys(&Namespace::default()).await.unwrap().is_empty(), "{context}");
+                assert!(next.orphaned_keys(&Namespace::default()).await.unwrap().keys.is_empty(), "{context}");
                 assert!(!next.is_removal_unfinished(&key("a")).await.unwrap(), "{context}");
                 assert!(next.verify(&key("b"), &Default::default()).await.unwrap().is_sound(), "{context}");
             }
@@ -185,7 +185,7 @@ async fn a_receipt_is_not_lost() {
             }
             Err(error) => assert!(!stopped && *error.kind() == ErrorKind::NotFound, "request {at}: {error:?}"),
         }
-        assert!(next.orphaned_keys(&Namespace::default()).await.unwrap().is_empty(), "request {at}");
+        assert!(next.orphaned_keys(&Namespace::default()).await.unwrap().keys.is_empty(), "request {at}");
     }
 }
 

@@ -37,6 +37,10 @@ pub struct Garbage {
     pub found: Vec<Orphan>,
     /// What was cleared of it; nothing in a dry run.
     pub cleared: Finished,
+    /// The sessions that are there and cannot be read, each with the reason, if data keys stay because of them: any key
+    /// may belong to them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// Finds what dead processes left over in a namespace: objects of removed sessions, catalogue entries without session,
@@ -58,7 +62,8 @@ async fn collect(
     options: &GcOptions,
 ) -> Result<Garbage> {
     let (journal, older_than) = (engine.journal(), options.older_than);
-    let mut garbage = Garbage { dry_run: options.dry_run, found: Vec::new(), cleared: Finished::default() };
+    let mut garbage =
+        Garbage { dry_run: options.dry_run, found: Vec::new(), cleared: Finished::default(), unreadable: Vec::new() };
     if let Some(orphans) = journal.store().orphans() {
         for found in orphans.find(namespace, older_than).await? {
             if !options.dry_run {
@@ -82,10 +87,11 @@ async fn collect(
         }
     }
     let (orphans, _) = orphaned_keys(engine, namespace, places).await?;
-    garbage.found.extend(orphans.iter().map(|_| key_of(engine, None, false)));
+    garbage.found.extend(orphans.keys.iter().map(|_| key_of(engine, None, false)));
     if !options.dry_run {
-        garbage.cleared.objects += journal.destroy_orphaned_keys(namespace, &orphans).await?;
+        garbage.cleared.objects += journal.destroy_orphaned_keys(namespace, &orphans.keys).await?;
     }
+    garbage.unreadable = orphans.unreadable;
     Ok(garbage)
 }
 
