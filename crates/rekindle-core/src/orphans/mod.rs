@@ -55,6 +55,9 @@ pub struct Orphan {
     pub bytes: u64,
     /// True if its removal is on record: it can be finished at any time.
     pub recorded: bool,
+    /// The reason why it stays: something that cannot be read may need it. None if it can be cleared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 /// What finishing or clearing did.
@@ -90,6 +93,7 @@ impl Finished {
 ///
 /// * Every method is safe to repeat, and safe beside everything else that happens in the store.
 /// * Nothing of a session that is there goes, however it came to be there again.
+/// * Nothing goes that a record may need which cannot be read; what stays for that is found as [`Orphan::kept`].
 /// * What is not on record goes only if it is older than `older_than` by the clock of its own place.
 #[async_trait]
 pub trait Orphans: Send + Sync {

@@ -175,27 +175,26 @@ impl<S: Store> LargeValues<S> {
         }
     }
 
-    /// The objects that frames of a branch refer to, of its base or of its history up to `through`.
+    /// The objects that the readable frames of a branch refer to, of its base or of its history up to `through`.
     pub(super) async fn referred(
         &self,
         session: &SessionKey,
         branch: &BranchId,
         section: Section,
         through: Seq,
-    ) -> Result<BTreeSet<String>> {
+    ) -> Result<Referred> {
         let mut read = ReadFrames::all(session.clone(), branch.clone()).with_range(Seq(1), through);
         read.section = section;
-        let mut names = BTreeSet::new();
+        let mut referred = Referred::default();
         self.store
             .read_pages(&read, &mut |slots| {
-                names.extend(slots.iter().filter_map(|slot| match slot {
-                    Slot::Whole(frame) if frame.last <= through => object_of(frame),
-                    _ => None,
-                }));
+                for slot in &slots {
+                    referred.add(slot, section, through);
+                }
                 Ok(std::ops::ControlFlow::Continue(()))
             })
             .await?;
-        Ok(names)
+        Ok(referred)
     }
 
     pub(super) async fn delete(&self, names: &[String]) -> Result<()> {
@@ -243,13 +242,43 @@ impl<S: Store> LargeValues<S> {
                 match self.referred(session, branch, section, Seq::MAX).await {
                     // Another removal was faster: that of a caller that has given up, and repeats it.
                     Err(error) if *error.kind() == ErrorKind::NotFound => {}
-                    found => names.extend(found?),
+                    found => names.extend(found?.names),
                 }
             }
         }
         let removed = self.store.remove(removal).await?;
         self.delete(&names.into_iter().collect::<Vec<_>>()).await?;
         Ok(removed)
+    }
+}
+
+/// What the frames of a branch refer to.
+#[derive(Debug, Default)]
+pub(super) struct Referred {
+    /// The objects.
+    pub(super) names: BTreeSet<String>,
+    /// The first record that was read, if any was, and the last.
+    pub(super) first: Option<Seq>,
+    pub(super) last: Seq,
+    /// True if a frame is damaged, or missing between others: what it refers to is not known.
+    pub(super) is_damaged: bool,
+}
+
+impl Referred {
+    fn add(&mut self, slot: &Slot, section: Section, through: Seq) {
+        let (first, last) = match slot {
+            Slot::Whole(frame) => (frame.first, frame.last),
+            Slot::Damaged(damage) => (damage.first, damage.last),
+        };
+        match slot {
+            Slot::Whole(frame) if last <= through => self.names.extend(object_of(frame)),
+            Slot::Whole(_) => {}
+            Slot::Damaged(_) => self.is_damaged = true,
+        }
+        // Frames of a base are parts of one state, and have numbers of their own.
+        let follows = self.first.is_none() || first == self.last.next();
+        self.is_damaged |= section == Section::History && !follows;
+        (self.first, self.last) = (self.first.or(Some(first)), last);
     }
 }
 
@@ -366,8 +395,8 @@ impl<S: Store> Store for LargeValues<S> {
                     true => self.folder(session).await?,
                     false => String::new(),
                 };
-                let mut names = self.referred(session, branch, Section::History, base.head.seq).await?;
-                names.extend(self.referred(session, branch, Section::Base, Seq::MAX).await?);
+                let mut names = self.referred(session, branch, Section::History, base.head.seq).await?.names;
+                names.extend(self.referred(session, branch, Section::Base, Seq::MAX).await?.names);
                 let frames = self.detached(&folder, &base.frames).await?;
                 for kept in frames.iter().filter_map(object_of) {
                     names.remove(&kept);

@@ -135,7 +135,7 @@ impl Inner {
     fn orphan(&self, kind: OrphanKind, session: Option<SessionKey>, objects: Vec<Listed>, recorded: bool) -> Orphan {
         let bytes = objects.iter().map(|listed| listed.size).sum();
         let names = objects.into_iter().map(|listed| listed.name).collect();
-        Orphan { kind, session, place: self.bucket.shown().to_owned(), names, bytes, recorded }
+        Orphan { kind, session, place: self.bucket.shown().to_owned(), names, bytes, recorded, kept: None }
     }
 
     /// The encoded ids of all sessions of a namespace that have objects, and how many each has.

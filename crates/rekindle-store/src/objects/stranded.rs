@@ -11,12 +11,30 @@ use async_trait::async_trait;
 use rekindle_core::orphans::{Finished, NotedValues, Orphan, OrphanKind, Orphans, ValuesNote};
 use rekindle_core::values::{ValueKind, ValueQuery, Values};
 use rekindle_core::{
-    ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo, SessionKey, Store, Timestamp, file_name,
+    BranchId, BranchInfo, ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo, SessionKey, Store,
+    Timestamp, file_name,
 };
 
 use super::backend::Listed;
 use super::large_values::{LargeValues, NAMES, folder_of};
 use crate::names::from_file_name;
+use crate::unreadable::is_about_session;
+
+/// Whether a session is in the store.
+enum There {
+    Yes(Box<SessionInfo>),
+    No,
+    /// It is, and what it refers to or which of its name it is cannot be told, for this reason.
+    Unreadable(String),
+}
+
+/// Values that nothing seems to need.
+#[derive(Default)]
+struct Unneeded {
+    objects: Vec<Listed>,
+    /// The reason why they stay all the same: what cannot be read may need them.
+    kept: Option<String>,
+}
 
 impl<S: Store> LargeValues<S> {
     /// Notes that a session has values here, once in a process.
@@ -97,18 +115,24 @@ impl<S: Store> LargeValues<S> {
     async fn gone(&self, session: &SessionKey, values: &dyn Values) -> Result<Vec<NotedValues>> {
         let Some(note) = ValuesNote::read(values, session).await? else { return Ok(Vec::new()) };
         let mut going: Vec<NotedValues> = note.sessions.into_iter().filter(|noted| noted.going).collect();
-        if !going.is_empty()
-            && let Some(info) = self.there(session).await?
-        {
-            going.retain(|noted| noted.incarnation != info.header.incarnation);
+        if !going.is_empty() {
+            match self.there(session).await? {
+                There::No => {}
+                There::Yes(info) => going.retain(|noted| noted.incarnation != info.header.incarnation),
+                There::Unreadable(_) => going.clear(),
+            }
         }
         Ok(going)
     }
 
-    async fn there(&self, session: &SessionKey) -> Result<Option<SessionInfo>> {
+    async fn there(&self, session: &SessionKey) -> Result<There> {
         match self.store.open(session).await {
-            Ok(info) => Ok(Some(info)),
-            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Ok(info) if info.is_identified() => Ok(There::Yes(Box::new(info))),
+            Ok(info) => {
+                Ok(There::Unreadable(info.damage.first().map_or_else(String::new, |found| found.detail.clone())))
+            }
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(There::No),
+            Err(error) if is_about_session(&error) => Ok(There::Unreadable(error.message().to_owned())),
             Err(error) => Err(error),
         }
     }
@@ -145,27 +169,52 @@ impl<S: Store> LargeValues<S> {
         listed: Vec<Listed>,
         older_than: Duration,
         now: Timestamp,
-    ) -> Result<Vec<Listed>> {
+    ) -> Result<Unneeded> {
         let mut old: Vec<Listed> =
             listed.into_iter().filter(|listed| now.since(listed.modified) >= older_than).collect();
-        if old.is_empty() {
-            return Ok(old);
-        }
-        let info = match self.there(session).await {
-            // What it refers to cannot be told.
-            Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(Vec::new()),
-            other => other?,
-        };
-        if let Some(info) = info.filter(|info| format!("i{}", file_name(&info.header.incarnation)) == incarnation) {
-            let mut needed = BTreeSet::new();
-            for branch in &info.branches {
-                for section in [Section::History, Section::Base] {
-                    needed.extend(self.referred(session, &branch.branch, section, Seq::MAX).await?);
+        let mut kept = None;
+        if !old.is_empty() {
+            match self.there(session).await? {
+                There::No => {}
+                There::Unreadable(why) => kept = Some(why),
+                There::Yes(info) if format!("i{}", file_name(&info.header.incarnation)) == incarnation => {
+                    let (needed, why) = self.needed(&info).await?;
+                    old.retain(|listed| !needed.contains(&listed.name));
+                    kept = why;
                 }
+                There::Yes(_) => {}
             }
-            old.retain(|listed| !needed.contains(&listed.name));
         }
-        Ok(old)
+        Ok(Unneeded { objects: old, kept })
+    }
+
+    /// The values that the records of a session refer to, and why there may be others, if a part of it is damaged.
+    async fn needed(&self, info: &SessionInfo) -> Result<(BTreeSet<String>, Option<String>)> {
+        let (session, mut needed) = (&info.header.key, BTreeSet::new());
+        let mut why = info.damage.first().map(|damage| damage.detail.clone());
+        if let Err(error) = info.branch(&BranchId::main()) {
+            why.get_or_insert(error.message().to_owned());
+        }
+        for of_branch @ BranchInfo { branch, head, base, .. } in &info.branches {
+            let start = base.map_or(of_branch.first_own(), |base| base.seq.next());
+            for section in [Section::History, Section::Base] {
+                let referred = match self.referred(session, branch, section, Seq::MAX).await {
+                    Err(error) if is_about_session(&error) => {
+                        why.get_or_insert(error.message().to_owned());
+                        continue;
+                    }
+                    other => other?,
+                };
+                let is_cut = section == Section::History
+                    && start <= head.seq
+                    && (referred.first.is_none_or(|first| first > start) || referred.last < head.seq);
+                if referred.is_damaged || is_cut {
+                    why.get_or_insert(format!("records of branch `{branch}` are damaged"));
+                }
+                needed.extend(referred.names);
+            }
+        }
+        Ok((needed, why))
     }
 
     /// Removals on record whose values are still there, or in a bucket that is not this one.
@@ -210,7 +259,7 @@ impl<S: Store> LargeValues<S> {
     fn orphan(&self, session: Option<SessionKey>, objects: Vec<Listed>, recorded: bool) -> Orphan {
         let bytes = objects.iter().map(|listed| listed.size).sum();
         let names = objects.into_iter().map(|listed| listed.name).collect();
-        Orphan { kind: OrphanKind::LargeValues, session, place: self.shown_place(), names, bytes, recorded }
+        Orphan { kind: OrphanKind::LargeValues, session, place: self.shown_place(), names, bytes, recorded, kept: None }
     }
 
     /// Clears values that no removal has on record, if they still belong to nothing.
@@ -222,7 +271,11 @@ impl<S: Store> LargeValues<S> {
             if id != file_name(session.id.as_str()) {
                 continue;
             }
-            let mut orphans = self.unneeded(session, &incarnation, listed, older_than, now).await?;
+            let Unneeded { objects: mut orphans, kept } =
+                self.unneeded(session, &incarnation, listed, older_than, now).await?;
+            if kept.is_some() {
+                continue;
+            }
             orphans.retain(|listed| orphan.names.contains(&listed.name));
             let names: Vec<String> = orphans.iter().map(|listed| listed.name.clone()).collect();
             self.delete(&names).await?;
@@ -269,9 +322,9 @@ impl<S: Store> Orphans for LargeValues<S> {
             // A name that is too long to be read back belongs to a session that cannot be looked for.
             let Some(id) = from_file_name(&id).and_then(|id| SessionId::new(id).ok()) else { continue };
             let session = SessionKey::new(namespace.clone(), id);
-            let orphans = self.unneeded(&session, &incarnation, listed, older_than, now).await?;
-            if !orphans.is_empty() {
-                found.push(self.orphan(Some(session), orphans, false));
+            let Unneeded { objects, kept } = self.unneeded(&session, &incarnation, listed, older_than, now).await?;
+            if !objects.is_empty() {
+                found.push(Orphan { kept, ..self.orphan(Some(session), objects, false) });
             }
         }
         Ok(found)

@@ -12,6 +12,8 @@ mod crash;
 mod damage;
 mod fixtures;
 mod foreign;
+#[cfg(feature = "sqlite")]
+mod kept;
 mod large_values;
 mod races;
 mod removal;

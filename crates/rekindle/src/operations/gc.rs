@@ -66,7 +66,7 @@ async fn collect(
         Garbage { dry_run: options.dry_run, found: Vec::new(), cleared: Finished::default(), unreadable: Vec::new() };
     if let Some(orphans) = journal.store().orphans() {
         for found in orphans.find(namespace, older_than).await? {
-            if !options.dry_run {
+            if !options.dry_run && found.kept.is_none() {
                 garbage.cleared.add(orphans.clear(&found, older_than).await?);
             }
             garbage.found.push(found);
@@ -97,7 +97,7 @@ async fn collect(
 
 fn key_of(engine: &Engine, session: Option<rekindle_core::SessionKey>, recorded: bool) -> Orphan {
     let place = engine.journal().store().capabilities().name.to_owned();
-    Orphan { kind: OrphanKind::DataKey, session, place, names: Vec::new(), bytes: 0, recorded }
+    Orphan { kind: OrphanKind::DataKey, session, place, names: Vec::new(), bytes: 0, recorded, kept: None }
 }
 
 /// Removals that were begun and are finished now, or would be.

@@ -30,6 +30,7 @@ pub(in crate::operations) async fn unnamed(
             names: Vec::new(),
             bytes: 0,
             recorded: false,
+            kept: None,
         });
         orphan.names.push(name);
         orphan.bytes += bytes;
