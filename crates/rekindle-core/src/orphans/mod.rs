@@ -71,6 +71,9 @@ pub struct Finished {
     /// stays on record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
+    /// Places with large values that stay because other stores may use them. Their removal stays on record.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 impl Finished {
@@ -84,6 +87,7 @@ impl Finished {
         self.objects += other.objects;
         self.bytes += other.bytes;
         self.elsewhere.extend(other.elsewhere);
+        self.kept.extend(other.kept);
     }
 }
 

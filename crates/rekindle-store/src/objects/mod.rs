@@ -22,6 +22,7 @@ mod load;
 mod local;
 mod operations;
 mod orphans;
+mod owner;
 mod read;
 mod remote;
 mod retried;

@@ -46,7 +46,7 @@ impl Inner {
             }
             if finished.is_nothing() {
                 let bytes = left.iter().map(|listed| listed.size).sum();
-                finished = Finished { objects: left.len() as u64, bytes, elsewhere: Vec::new() };
+                finished = Finished { objects: left.len() as u64, bytes, ..Finished::default() };
             }
             self.forget_line(folder, state).await?;
             // The snapshot forgets the catalogue's entry and takes the place of the changes; then it can all go. Always one
@@ -190,7 +190,7 @@ impl Inner {
         };
         self.bucket.delete_all(&names).await?;
         let bytes = if names.len() == orphan.names.len() { orphan.bytes } else { 0 };
-        Ok(Finished { objects: names.len() as u64, bytes, elsewhere: Vec::new() })
+        Ok(Finished { objects: names.len() as u64, bytes, ..Finished::default() })
     }
 }
 

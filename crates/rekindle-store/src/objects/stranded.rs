@@ -11,12 +11,13 @@ use async_trait::async_trait;
 use rekindle_core::orphans::{Finished, NotedValues, Orphan, OrphanKind, Orphans, ValuesNote};
 use rekindle_core::values::{ValueKind, ValueQuery, Values};
 use rekindle_core::{
-    BranchId, BranchInfo, ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo, SessionKey, Store,
+    BranchId, BranchInfo, Error, ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo, SessionKey, Store,
     Timestamp, file_name,
 };
 
 use super::backend::Listed;
-use super::large_values::{LargeValues, NAMES, folder_of};
+use super::large_values::{LargeValues, NAMES};
+use super::owner::{SHARED, earlier_folder_of, folder_of, namespace_folder};
 use crate::names::from_file_name;
 use crate::unreadable::is_about_session;
 
@@ -37,25 +38,34 @@ struct Unneeded {
 }
 
 impl<S: Store> LargeValues<S> {
-    /// Notes that a session has values here, once in a process.
-    pub(super) async fn note(&self, session: &SessionKey, incarnation: &str) -> Result<()> {
-        let Some(values) = self.store.values() else { return Ok(()) };
-        let cell = self.noted.get_or_make(&folder_of(session, incarnation), Default::default);
+    /// Notes that a session has values here, once in a process. Returns their folder.
+    pub(super) async fn note(&self, session: &SessionKey, incarnation: &str) -> Result<String> {
+        let (values, id) = self.own().await?;
+        let folder = folder_of(id, session, incarnation);
+        let cell = self.noted.get_or_make(&folder, Default::default);
         let noted = cell.get_or_try_init(|| async {
             ValuesNote::edit(values, session, |note| {
                 let unknown = note.of(incarnation).is_none();
                 if unknown {
-                    note.sessions.push(self.noted_values(incarnation, false));
+                    note.sessions.push(self.noted_values(incarnation));
                 }
                 unknown
             })
             .await
         });
-        noted.await.map(drop)
+        noted.await?;
+        Ok(folder)
     }
 
-    fn noted_values(&self, incarnation: &str, going: bool) -> NotedValues {
-        NotedValues { incarnation: incarnation.to_owned(), place: self.shown_place(), going }
+    /// The small values of the store, and its id.
+    async fn own(&self) -> Result<(&dyn Values, &str)> {
+        let missing = || Error::new(ErrorKind::Unsupported, "the store keeps no small values");
+        let values = self.store.values().ok_or_else(missing)?;
+        Ok((values, self.own_id().await?.ok_or_else(missing)?))
+    }
+
+    fn noted_values(&self, incarnation: &str) -> NotedValues {
+        NotedValues { incarnation: incarnation.to_owned(), place: self.shown_place(), going: false }
     }
 
     /// Records that a session is about to be removed, if it has values.
@@ -63,12 +73,12 @@ impl<S: Store> LargeValues<S> {
         let Some(values) = self.store.values() else { return Ok(()) };
         let noted = ValuesNote::read(values, session).await?.is_some_and(|note| note.of(incarnation).is_some());
         // One from before there were notes.
-        if !noted && self.bucket.list(&folder_of(session, incarnation), None, 1).await?.is_empty() {
+        if !noted && self.bucket.list(&earlier_folder_of(session, incarnation), None, 1).await?.is_empty() {
             return Ok(());
         }
         ValuesNote::edit(values, session, |note| {
             if note.of(incarnation).is_none() {
-                note.sessions.push(self.noted_values(incarnation, false));
+                note.sessions.push(self.noted_values(incarnation));
             }
             let known = note.sessions.iter_mut().filter(|known| known.incarnation == incarnation && !known.going);
             known.map(|known| known.going = true).count() > 0
@@ -77,17 +87,18 @@ impl<S: Store> LargeValues<S> {
     }
 
     /// Before a session is created with values: those of an earlier one of the same incarnation go first, and the note
-    /// is that of a session that stays.
-    pub(super) async fn prepare(&self, session: &SessionKey, incarnation: &str) -> Result<()> {
-        let Some(values) = self.store.values() else { return Ok(()) };
+    /// is that of a session that stays. Returns the folder for them.
+    pub(super) async fn prepare(&self, session: &SessionKey, incarnation: &str) -> Result<String> {
+        let (values, id) = self.own().await?;
         self.finish_values(session).await?;
         ValuesNote::edit(values, session, |note| {
             let before = note.clone();
             note.sessions.retain(|known| known.incarnation != incarnation);
-            note.sessions.push(self.noted_values(incarnation, false));
+            note.sessions.push(self.noted_values(incarnation));
             *note != before
         })
-        .await
+        .await?;
+        Ok(folder_of(id, session, incarnation))
     }
 
     /// Deletes the values of sessions of a name whose removal is on record.
@@ -95,12 +106,20 @@ impl<S: Store> LargeValues<S> {
         let mut finished = Finished::default();
         let Some(values) = self.store.values() else { return Ok(finished) };
         for noted in self.gone(session, values).await? {
-            let cleared = self.delete_folder(&folder_of(session, &noted.incarnation)).await?;
-            if cleared.is_nothing() && noted.place != self.shown_place() {
+            let own = self.own_objects(session, &noted.incarnation).await?;
+            if own.is_empty() && noted.place != self.shown_place() {
                 finished.elsewhere.push(noted.place);
                 continue;
             }
-            finished.add(cleared);
+            let names: Vec<String> = own.iter().map(|listed| listed.name.clone()).collect();
+            self.delete(&names).await?;
+            finished.objects += own.len() as u64;
+            finished.bytes += own.iter().map(|listed| listed.size).sum::<u64>();
+            let earlier = earlier_folder_of(session, &noted.incarnation);
+            if !self.bucket.list(&earlier, None, 1).await?.is_empty() {
+                finished.kept.push(format!("{} {earlier}", noted.place));
+                continue;
+            }
             ValuesNote::edit(values, session, |note| {
                 let before = note.sessions.len();
                 note.sessions.retain(|known| known.incarnation != noted.incarnation || !known.going);
@@ -109,6 +128,14 @@ impl<S: Store> LargeValues<S> {
             .await?;
         }
         Ok(finished)
+    }
+
+    /// The values that this store has of a session.
+    async fn own_objects(&self, session: &SessionKey, incarnation: &str) -> Result<Vec<Listed>> {
+        match self.known_id().await? {
+            Some(id) => self.objects_of(&folder_of(&id, session, incarnation)).await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The sessions of a name that were to be removed and are gone, by its note.
@@ -137,10 +164,11 @@ impl<S: Store> LargeValues<S> {
         }
     }
 
-    /// The values of a namespace, by session and incarnation as their names have them.
+    /// The values that this store has in a namespace, by session and incarnation as their names have them.
     async fn values_of(&self, namespace: &Namespace) -> Result<BTreeMap<(String, String), Vec<Listed>>> {
-        let below = format!("values/{}", file_name(namespace.as_str()));
         let (mut found, mut after) = (BTreeMap::<_, Vec<Listed>>::new(), None::<String>);
+        let Some(id) = self.known_id().await? else { return Ok(found) };
+        let below = namespace_folder(&id, namespace);
         loop {
             let page = self.bucket.entries(&below, after.as_deref(), NAMES).await?;
             let full = page.len() >= NAMES;
@@ -227,13 +255,20 @@ impl<S: Store> LargeValues<S> {
             for (id, _) in &page.values {
                 let session = SessionKey::new(namespace.clone(), SessionId::new(id.as_str())?);
                 for noted in self.gone(&session, values).await? {
-                    let objects = self.objects_of(&folder_of(&session, &noted.incarnation)).await?;
+                    let objects = self.own_objects(&session, &noted.incarnation).await?;
+                    let earlier = self.objects_of(&earlier_folder_of(&session, &noted.incarnation)).await?;
                     let elsewhere = objects.is_empty() && noted.place != self.shown_place();
-                    let mut orphan = self.orphan(Some(session.clone()), objects, true);
-                    if elsewhere {
-                        orphan.place = noted.place;
+                    if !objects.is_empty() || earlier.is_empty() {
+                        let mut orphan = self.orphan(Some(session.clone()), objects, true);
+                        if elsewhere {
+                            orphan.place = noted.place;
+                        }
+                        found.push(orphan);
                     }
-                    found.push(orphan);
+                    if !earlier.is_empty() {
+                        let kept = Some(SHARED.to_owned());
+                        found.push(Orphan { kept, ..self.orphan(Some(session.clone()), earlier, true) });
+                    }
                 }
             }
             match page.values.last().filter(|_| page.more) {
@@ -280,7 +315,7 @@ impl<S: Store> LargeValues<S> {
             let names: Vec<String> = orphans.iter().map(|listed| listed.name.clone()).collect();
             self.delete(&names).await?;
             let bytes = orphans.iter().map(|listed| listed.size).sum();
-            finished.add(Finished { objects: names.len() as u64, bytes, elsewhere: Vec::new() });
+            finished.add(Finished { objects: names.len() as u64, bytes, ..Finished::default() });
         }
         Ok(finished)
     }

@@ -6,17 +6,27 @@ use std::time::Duration;
 
 use rekindle_core::codec::Codec;
 use rekindle_core::orphans::Orphan;
-use rekindle_core::{Journal, Namespace, SessionHeader};
-use rekindle_store::{LargeValues, SqliteStore, StoreOptions, SystemClock, system_ids};
+use rekindle_core::{
+    Append, BranchId, CopyOptions, Hash, Head, Journal, Namespace, NewSession, ReadFrames, Removal, Seq, SessionHeader,
+    Slot, Store, StoreExt,
+};
+use rekindle_store::{LargeValues, MemoryStore, SqliteStore, StoreOptions, SystemClock, system_ids};
 use rekindle_testkit::{History, message};
 
 use crate::script::key;
 use crate::simulated::Simulated;
 
 fn open(path: &Path, objects: &Simulated) -> Journal {
-    let store = SqliteStore::open(path, StoreOptions::new()).unwrap();
+    over(SqliteStore::open(path, StoreOptions::new()).unwrap(), objects)
+}
+
+fn over(store: impl Store, objects: &Simulated) -> Journal {
     let store = LargeValues::new(store, objects.bucket()).with_threshold(1_000);
-    Journal::new(Arc::new(store), Codec::new().without_compression(), Arc::new(SystemClock), system_ids().unwrap())
+    journal(Arc::new(store))
+}
+
+fn journal(store: Arc<dyn Store>) -> Journal {
+    Journal::new(store, Codec::new().without_compression(), Arc::new(SystemClock), system_ids().unwrap())
 }
 
 /// A session of five records, the second and the fourth of which are large.
@@ -66,4 +76,83 @@ async fn values_of_a_damaged_session_stay() {
         assert!(journal.verify(&key("a"), &Default::default()).await.unwrap().is_sound(), "{damage}");
         assert_eq!(collect(&journal).await, [], "{damage}");
     }
+}
+
+async fn assert_sound(journal: &Journal, context: &str) {
+    let report = journal.verify(&key("a"), &Default::default()).await.unwrap();
+    assert!(report.is_sound(), "{context}: {report:?}");
+}
+
+#[tokio::test]
+async fn values_of_other_stores_in_the_place_stay() {
+    let (one, other, objects) = (MemoryStore::default(), MemoryStore::default(), Simulated::default());
+    let (here, there) = (over(one.clone(), &objects), over(other.clone(), &objects));
+    write(&here, "a").await;
+    let before = objects.names();
+    write(&there, "b").await;
+    assert_eq!(collect(&here).await, []);
+    assert_eq!(collect(&there).await, []);
+    // A copy has the name and the incarnation of the original, and the same frames.
+    here.copy(&there, &key("a"), &CopyOptions::default(), &|_| ()).await.unwrap();
+    assert_eq!(objects.names().len(), 6);
+    there.prune(&key("a"), &rekindle_core::retention::Policy::default()).await.unwrap();
+    there.clear_session(&key("a")).await.unwrap();
+    there.clear_session(&key("b")).await.unwrap();
+    assert_eq!(objects.names(), before);
+    assert_sound(&over(one.clone(), &objects), "the copy was removed").await;
+    here.copy(&there, &key("a"), &CopyOptions::default(), &|_| ()).await.unwrap();
+    here.clear_session(&key("a")).await.unwrap();
+    assert_sound(&over(other, &objects), "the original was removed").await;
+    assert_eq!(collect(&here).await, []);
+    assert_sound(&there, "garbage was collected").await;
+}
+
+/// Session `a` as an earlier version left it: whose its values are does not show by their names.
+async fn write_earlier(store: &MemoryStore, objects: &Simulated) {
+    let plain = MemoryStore::default();
+    write(&journal(Arc::new(plain.clone())), "a").await;
+    let header = plain.open(&key("a")).await.unwrap().header;
+    store.create(&NewSession::new(header.clone())).await.unwrap();
+    let mut head = Head { seq: Seq::ZERO, hash: header.genesis };
+    for slot in plain.read_all(&ReadFrames::all(key("a"), BranchId::main())).await.unwrap() {
+        let Slot::Whole(mut frame) = slot else { panic!("{slot:?}") };
+        if frame.payload().len() > 1_000 {
+            let value = Hash::of(frame.payload());
+            let name = format!("values/default/a/i{}/{value}-{}", header.incarnation, frame.hash);
+            objects.bucket().put(&name, frame.payload().clone()).await.unwrap();
+            frame = frame.detach(&format!("simulated {name}"));
+        }
+        let after = Head { seq: frame.last, hash: frame.hash };
+        store.append(&Append::new(key("a"), BranchId::main(), head, vec![frame])).await.unwrap();
+        head = after;
+    }
+}
+
+#[tokio::test]
+async fn values_of_an_earlier_version_are_read_and_stay() {
+    let (memory, objects) = (MemoryStore::default(), Simulated::default());
+    write_earlier(&memory, &objects).await;
+    let before = objects.names();
+    assert_eq!(before.len(), 2);
+    let journal = over(memory.clone(), &objects);
+    assert_sound(&journal, "by another version").await;
+    let mut history = History::begin(&journal, &key("a")).await;
+    history.head = journal.open(&key("a")).await.unwrap().branch(&BranchId::main()).unwrap().head;
+    history.append(vec![message(&"y".repeat(4_000))]).await.unwrap();
+    assert_eq!(objects.names().len(), 3);
+    assert_eq!(collect(&journal).await, []);
+    let stranger = over(MemoryStore::default(), &objects);
+    assert_eq!(collect(&stranger).await, []);
+    assert_sound(&journal, "another store collected its garbage").await;
+    // What this version wrote goes with the session; what stays is told, until it is gone.
+    journal.store().remove(&Removal::Session { session: key("a") }).await.unwrap();
+    assert_eq!(objects.names(), before);
+    let told = journal.finish_removal(&key("a")).await.unwrap();
+    assert_eq!((told.objects, told.kept.len()), (0, 1), "{told:?}");
+    let found = collect(&journal).await;
+    assert!(found.len() == 1 && found[0].kept.is_some() && found[0].names == before, "{found:?}");
+    assert_eq!(objects.names(), before);
+    before.iter().for_each(|name| objects.remove(name));
+    assert!(journal.finish_removal(&key("a")).await.unwrap().is_nothing());
+    assert!(!journal.is_removal_unfinished(&key("a")).await.unwrap());
 }

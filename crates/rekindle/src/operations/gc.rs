@@ -120,7 +120,7 @@ pub async fn repair(engine: &Engine, namespace: &Namespace, dry_run: bool) -> Re
     if let Some(orphans) = journal.store().orphans() {
         let found = orphans.find(namespace, Duration::MAX).await.map_err(context)?;
         for found in found.into_iter().filter(|found| found.recorded) {
-            if !dry_run {
+            if !dry_run && found.kept.is_none() {
                 repaired.cleared.add(orphans.clear(&found, Duration::MAX).await.map_err(context)?);
             }
             repaired.found.push(found);

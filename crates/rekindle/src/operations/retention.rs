@@ -205,6 +205,9 @@ pub struct Cleared {
     /// Places with large values of it that stay, because another bucket is configured for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
+    /// Places with large values of it that stay, because other stores may use them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// Erases a session as [`clear_session`] does, and gives a receipt: signed if there is a main key. Repeated after it
@@ -214,7 +217,8 @@ pub async fn erase_session(engine: &Engine, session: &SessionKey, author: &str) 
     let context = |error: Error| error.during("erase session").on(session);
     let (receipt, removed) = engine.journal().erase(session, Some(author.to_owned())).await.map_err(context)?;
     let finished = engine.journal().finish_removal(session).await.map_err(context)?;
-    (cleared.dry_run, cleared.freed, cleared.elsewhere) = (false, removed.into(), finished.elsewhere);
+    (cleared.dry_run, cleared.freed) = (false, removed.into());
+    (cleared.elsewhere, cleared.kept) = (finished.elsewhere, finished.kept);
     Ok((cleared, receipt))
 }
 
@@ -242,10 +246,12 @@ pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool)
         freed: Freed::default(),
         before: false,
         elsewhere: Vec::new(),
+        kept: Vec::new(),
     };
     if !dry_run {
         cleared.freed = engine.journal().clear_session(session).await.map_err(context)?.into();
-        cleared.elsewhere = engine.journal().finish_removal(session).await.map_err(context)?.elsewhere;
+        let finished = engine.journal().finish_removal(session).await.map_err(context)?;
+        (cleared.elsewhere, cleared.kept) = (finished.elsewhere, finished.kept);
     }
     Ok(cleared)
 }
@@ -264,5 +270,6 @@ async fn finish(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<
         freed: Freed { frames: 0, bytes: finished.bytes },
         before: true,
         elsewhere: finished.elsewhere,
+        kept: finished.kept,
     }))
 }

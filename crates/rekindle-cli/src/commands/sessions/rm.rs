@@ -135,6 +135,13 @@ fn tell(app: &App, cleared: &Cleared) -> std::io::Result<()> {
             printable(place)
         ));
     }
+    for place in &cleared.kept {
+        app.ui.note(format!(
+            "large values of it stay in {}: an earlier version wrote them, and other stores may use them; delete them by \
+             hand if none does",
+            printable(place)
+        ));
+    }
     Ok(())
 }
 
