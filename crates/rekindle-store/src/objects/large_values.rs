@@ -21,7 +21,8 @@ use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, Error, ErrorKind, Fork,
     FramePage, Lease, LeaseAction, LeaseRequest, Namespace, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed,
-    Result, Retries, Section, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt,
+    Result, Retries, Section, Seq, SessionHeader, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
+    StoreExt,
 };
 use tokio::sync::OnceCell;
 
@@ -85,8 +86,8 @@ pub struct LargeValues<S> {
     incarnations: Cache<SessionKey, Arc<OnceCell<String>>>,
     /// The id of the store, once it is known.
     pub(super) id: OnceCell<String>,
-    /// The folders whose sessions were noted.
-    pub(super) noted: Cache<String, Arc<OnceCell<()>>>,
+    /// The folders of sessions, by name and incarnation, as they were noted.
+    pub(super) noted: Cache<(SessionKey, String), Arc<OnceCell<String>>>,
 }
 
 impl<S: Store> LargeValues<S> {
@@ -218,10 +219,15 @@ impl<S: Store> LargeValues<S> {
     /// Removes a session with the values of exactly this one of its name.
     async fn remove_session(&self, removal: &Removal, session: &SessionKey) -> Result<Removed> {
         self.incarnations.forget(session);
-        if let Ok(info) = self.store.open(session).await {
-            self.record_going(session, &info.header.incarnation).await?;
+        let recorded = self.record_going(session).await?;
+        let removed = self.store.remove(removal).await;
+        if let Err(error) = &removed
+            && matches!(error.kind(), ErrorKind::Stale | ErrorKind::Protected)
+        {
+            // If this fails too, the record harms nothing as long as the session is there.
+            let _ = self.take_back_going(session, &recorded).await;
         }
-        let removed = self.store.remove(removal).await?;
+        let removed = removed?;
         self.finish_values(session).await?;
         Ok(removed)
     }
@@ -296,14 +302,17 @@ impl<S: Store> Store for LargeValues<S> {
     }
 
     async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
+        let SessionHeader { key, incarnation, .. } = &new.header;
+        // Of an earlier session with that incarnation.
+        self.noted.forget(&(key.clone(), incarnation.clone()));
         let base = match &new.base {
             Some(base) if self.any_large(&base.frames) => {
-                let folder = self.prepare(&new.header.key, &new.header.incarnation).await?;
+                let folder = self.note(key, incarnation).await?;
                 self.detached_base(&folder, Some(base)).await?
             }
             other => other.clone(),
         };
-        self.incarnations.forget(&new.header.key);
+        self.incarnations.forget(key);
         self.store.create(&NewSession { base, ..new.clone() }).await
     }
 

@@ -3,11 +3,12 @@
 //! below it:
 //!
 //! ```text
-//! large/<store>/<namespace>/<session>/i<incarnation>/<value>-<frame>
+//! large/<store>/<namespace>/<session>/<nonce>/<value>-<frame>
 //! values/<namespace>/<session>/i<incarnation>/…        by earlier versions: whose they are is not known
 //! ```
 //!
-//! A store deletes nothing outside its own folder. Values of the earlier form can be read, and stay.
+//! The nonce is that of a note (`stranded.rs`): a session that was removed and comes back has another one, so that whoever
+//! still deletes the values of the first deletes none of the second. A store deletes nothing outside its own folder. Values of the earlier form can be read, and stay.
 
 use bytes::Bytes;
 use rekindle_core::values::{Change, Changed, ValueKey, ValueKind, Values};
@@ -71,9 +72,9 @@ pub(super) fn name_folder(id: &str, session: &SessionKey) -> String {
     format!("{}/{}", namespace_folder(id, &session.namespace), file_name(session.id.as_str()))
 }
 
-/// The folder of the values of a session.
-pub(super) fn folder_of(id: &str, session: &SessionKey, incarnation: &str) -> String {
-    format!("{}/i{}", name_folder(id, session), file_name(incarnation))
+/// The folder of the values of a session, whose note calls it `folder`.
+pub(super) fn folder_of(id: &str, session: &SessionKey, folder: &str) -> String {
+    format!("{}/{}", name_folder(id, session), file_name(folder))
 }
 
 /// The folder in which earlier versions put the values of all sessions of a name.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rekindle_core::codec::Codec;
 use rekindle_core::orphans::Orphan;
 use rekindle_core::{
-    Append, BranchId, CopyOptions, Hash, Head, Journal, Namespace, NewSession, ReadFrames, Removal, Seq, SessionHeader,
-    Slot, Store, StoreExt,
+    Append, BranchId, CopyOptions, ErrorKind, Hash, Head, Journal, Namespace, NewSession, OwnerId, ReadFrames, Removal,
+    Seq, SessionHeader, Slot, Store, StoreExt,
 };
 use rekindle_store::{LargeValues, MemoryStore, SqliteStore, StoreOptions, SystemClock, system_ids};
 use rekindle_testkit::{History, message};
@@ -155,4 +155,49 @@ async fn values_of_an_earlier_version_are_read_and_stay() {
     before.iter().for_each(|name| objects.remove(name));
     assert!(journal.finish_removal(&key("a")).await.unwrap().is_nothing());
     assert!(!journal.is_removal_unfinished(&key("a")).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_of_a_session_that_comes_back_while_it_is_removed_stay() {
+    let (memory, objects) = (MemoryStore::default(), Simulated::default());
+    let (removing, coming) = (over(memory.clone(), &objects), over(memory.clone(), &objects));
+    removing.create(SessionHeader::new(key("a"))).await.unwrap();
+    let mut history = History::begin(&removing, &key("a")).await;
+    for number in 0..60 {
+        history.append(vec![message(&format!("{number}{}", "x".repeat(2_000)))]).await.unwrap();
+    }
+    let mut export = Vec::new();
+    removing.export(&key("a"), &mut export).await.unwrap();
+    objects.set_latency(Duration::from_secs(1));
+    let before = objects.names().len();
+    let removal = tokio::spawn(async move { removing.clear_session(&key("a")).await });
+    while objects.names().len() == before {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    coming.import(&mut &export[..], &Default::default()).await.unwrap();
+    removal.await.unwrap().unwrap();
+    assert_sound(&over(memory.clone(), &objects), "it came back").await;
+    assert_eq!(objects.names().len(), before);
+    coming.clear_session(&key("a")).await.unwrap();
+    assert_eq!(objects.names(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_removal_that_was_refused_is_not_on_record() {
+    let (directory, objects) = (tempfile::tempdir().unwrap(), Simulated::default());
+    let path = directory.path().join("a.db");
+    let journal = open(&path, &objects);
+    write(&journal, "a").await;
+    let before = objects.names();
+    let (main, owner, ttl) = (BranchId::main(), OwnerId::new("o").unwrap(), Duration::from_secs(60));
+    journal.store().acquire(&key("a"), &main, &owner, ttl).await.unwrap();
+    let refused = journal.clear_session(&key("a")).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Protected, "{refused:?}");
+    let stale = Removal::SessionAt { session: key("a"), heads: Default::default() };
+    assert_eq!(*journal.store().remove(&stale).await.unwrap_err().kind(), ErrorKind::Stale);
+    // Its row is lost. Nobody has removed it.
+    rusqlite::Connection::open(&path).unwrap().execute("DELETE FROM sessions", []).unwrap();
+    let repaired = journal.finish_removal(&key("a")).await.unwrap();
+    assert!(repaired.is_nothing(), "{repaired:?}");
+    assert_eq!(objects.names(), before);
 }

@@ -233,7 +233,7 @@ async fn nothing_that_is_needed_or_young_is_collected() {
     let young = [
         format!("catalog/default/{:016x}-{:032x}-new", 5, 7),
         format!("{}/orphan", of_a.rsplit_once('/').unwrap().0),
-        of_a.split("/a/").next().unwrap().to_owned() + "/gone/i1/value",
+        of_a.split("/a/").next().unwrap().to_owned() + "/gone/00/value",
         "clock/00".to_owned(),
         "probe/00".to_owned(),
     ];
@@ -299,8 +299,9 @@ async fn values_of_a_session_that_came_back_stay() {
     write(&journal, "a").await;
     let mut export = Vec::new();
     journal.export(&key("a"), &mut export).await.unwrap();
-    // The session goes, its values stay; then it is brought back with the same incarnation.
-    objects.set_fault(Fault::From(objects.requests() + 1, Effect::Nothing));
+    // The session goes, its values stay; then it is brought back with the same incarnation. The first request looks for
+    // values of an earlier version, before anything is removed.
+    objects.set_fault(Fault::From(objects.requests() + 2, Effect::Nothing));
     journal.store().remove(&Removal::Session { session: key("a") }).await.unwrap_err();
     objects.set_fault(Fault::None);
     assert!(journal.store().open(&key("a")).await.is_err() && journal.is_removal_unfinished(&key("a")).await.unwrap());
