@@ -63,7 +63,6 @@ impl Inner {
         let (Some(key), Some(namespace)) = (key, folder.namespace()) else { return Ok(()) };
         let line = Line::removed(key, state.number, self.now().await?.early);
         if self.write_lines(&namespace, std::slice::from_ref(&line)).await? {
-            // Whoever set them can write no line that counts any more.
             return self.remove_marks(&namespace, &line.key).await;
         }
         if self.has_index(&namespace).await? { Err(overtaken(folder)) } else { Ok(()) }

@@ -15,6 +15,7 @@ mod foreign;
 #[cfg(feature = "sqlite")]
 mod kept;
 mod large_values;
+mod lists;
 mod races;
 mod removal;
 mod retries;

@@ -228,10 +228,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes the marks of a session that is gone.
+    /// Removes the marks of a session that is gone, as far as no process relies on them: a session that is restored has
+    /// the same key, and may be marked by now. Lists take over the others later.
     pub(in super::super) async fn remove_marks(&self, namespace: &Namespace, key: &LineKey) -> Result<()> {
-        let marks = self.list_all(&marks_folder(namespace)).await?;
+        let (marks, now) = (self.list_all(&marks_folder(namespace)).await?, self.now().await?);
+        let is_abandoned = |mark: &Listed| now.early.since(mark.modified) > ABANDONED;
         let of_session = marks.into_iter().filter(|mark| parse_listed(&mark.name).as_ref() == Some(key));
+        let of_session = of_session.filter(is_abandoned);
         self.bucket.delete_all(&of_session.map(|mark| mark.name).collect::<Vec<_>>()).await
     }
 

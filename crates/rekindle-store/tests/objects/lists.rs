@@ -1,0 +1,46 @@
+//! Lists go by an index, which is derived data: whatever happens to it, every session is listed and can be removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rekindle_core::{BranchId, Namespace, NewSession, OwnerId, Removal, SessionQuery, Store, StoreExt, Timestamp};
+use rekindle_store::{ObjectsStore, StoreOptions};
+
+use crate::script::{StillClock, header, key};
+use crate::simulated::Simulated;
+
+/// A store as one process has it.
+fn process(objects: &Simulated) -> ObjectsStore {
+    let options = StoreOptions::new().with_clock(Arc::new(StillClock::default()));
+    ObjectsStore::with_compaction(objects.bucket(), options, 64).unwrap()
+}
+
+/// A session with a time of creation, as imports give it.
+fn created(id: &str, at: u64) -> NewSession {
+    NewSession { created_at: Some(Timestamp(at)), ..NewSession::new(header(id)) }
+}
+
+async fn listed(objects: &Simulated) -> Vec<String> {
+    let query = SessionQuery::new(Namespace::default()).with_limit(1_000);
+    let page = process(objects).list(&query).await.unwrap();
+    page.sessions.iter().map(|info| info.header.key.id.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_session_that_is_restored_while_it_is_removed_is_listed() {
+    let objects = Simulated::default();
+    process(&objects).create(&created("a", 5)).await.unwrap();
+    let held = objects.hold("LIST", "marks/");
+    let removing = process(&objects);
+    let removal = tokio::spawn(async move { removing.remove(&Removal::Session { session: key("a") }).await });
+    held.reached.notified().await;
+    // Somebody runs it, so that its line is not written yet.
+    let restoring = process(&objects);
+    restoring.create(&created("a", 5)).await.unwrap();
+    let (main, owner, ttl) = (BranchId::main(), OwnerId::new("o").unwrap(), Duration::from_secs(60));
+    restoring.acquire(&key("a"), &main, &owner, ttl).await.unwrap();
+    held.go.notify_one();
+    removal.await.unwrap().unwrap();
+    assert_eq!(listed(&objects).await, ["a"]);
+    restoring.open(&key("a")).await.unwrap();
+}
