@@ -142,6 +142,35 @@ fn the_doctor_notices_removals_that_stopped() {
 }
 
 #[test]
+fn a_session_that_cannot_be_read_can_be_removed() {
+    for (store, files) in [
+        ("objects:./sessions", &["sessions/sessions/default/a/heads"][..]),
+        ("file:./files", &["files/sessions/default/a/session.json", "files/sessions/default/a/session.copy"]),
+    ] {
+        let place = place();
+        make(&place, "a", store);
+        make(&place, "b", store);
+        for file in files {
+            let path = place.path(file);
+            let path = match path.is_dir() {
+                true => std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).max().unwrap(),
+                false => path,
+            };
+            std::fs::write(path, "nonsense").unwrap();
+        }
+        assert_eq!(place.run(&["sessions", "show", "a", "--store", store]).code, 7, "{store}");
+        let receipt = place.run(&["sessions", "rm", "a", "--yes", "--receipt", "r.json", "--store", store]);
+        assert!(receipt.code == 7 && receipt.err.contains("without a receipt"), "{store}: {receipt:#?}");
+        let removed = place.run(&["sessions", "rm", "a", "--yes", "--store", store]);
+        assert!(removed.code == 0 && removed.err.contains("could not be read"), "{store}: {removed:#?}");
+        assert_eq!(place.run(&["sessions", "show", "a", "--store", store]).code, 3, "{store}");
+        let listed = place.json(&["sessions", "--store", store]);
+        assert_eq!(listed["sessions"].as_array().unwrap().len(), 1, "{store}: {listed:#}");
+        place.ok(&["verify", "--all", "--store", store]);
+    }
+}
+
+#[test]
 fn what_is_removed_is_named_by_its_whole_id() {
     let place = Place::new();
     place.turns("trip-42", 1);

@@ -30,6 +30,7 @@ mod segment;
 mod state;
 mod store;
 mod stranded;
+mod unreadable;
 mod values;
 
 pub(crate) use address::SCHEMES;

@@ -130,6 +130,10 @@ impl Simulated {
         self.0.lock().unwrap().objects.remove(name).unwrap();
     }
 
+    pub fn insert(&self, name: &str, bytes: Vec<u8>) {
+        self.0.lock().unwrap().objects.insert(name.to_owned(), bytes.into());
+    }
+
     pub fn alter(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut inner = self.0.lock().unwrap();
         let object = inner.objects.get_mut(name).unwrap();
