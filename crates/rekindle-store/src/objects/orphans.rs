@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::orphans::{Finished, Orphan, OrphanKind, Orphans};
-use rekindle_core::{Namespace, Result, SessionKey, Timestamp};
+use rekindle_core::{ErrorKind, Namespace, Result, SessionKey, Timestamp};
 
 use super::backend::Listed;
 use super::index::{Line, namespace_of_chunk};
@@ -57,15 +57,22 @@ impl Inner {
         Err(overtaken(folder))
     }
 
-    /// Makes sure that the index says nothing of a session that was removed, as long as its creation is known.
+    /// Makes sure that lists say nothing of a session that was removed, as long as its creation is known. An index that
+    /// cannot be written does not stop a removal: lists make it anew, and until then read the session itself.
     async fn forget_line(&self, folder: &Folder, state: &State) -> Result<()> {
         let key = state.catalog.as_deref().and_then(parse_listed);
         let (Some(key), Some(namespace)) = (key, folder.namespace()) else { return Ok(()) };
         let line = Line::removed(key, state.number, self.now().await?.early);
-        if self.write_lines(&namespace, std::slice::from_ref(&line)).await? {
-            return self.remove_marks(&namespace, &line.key).await;
+        match self.write_lines(&namespace, std::slice::from_ref(&line)).await {
+            Ok(true) => return self.remove_marks(&namespace, &line.key).await,
+            Ok(false) => {}
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
         }
-        if self.has_index(&namespace).await? { Err(overtaken(folder)) } else { Ok(()) }
+        match self.has_index(&namespace).await? {
+            true => self.mark(folder, &namespace, &line.key).await,
+            false => Ok(()),
+        }
     }
 
     /// The objects that are left of a session that was removed: all but the newest snapshot, which stays so that a

@@ -20,6 +20,14 @@ fn created(id: &str, at: u64) -> NewSession {
     NewSession { created_at: Some(Timestamp(at)), ..NewSession::new(header(id)) }
 }
 
+/// A session that somebody ran: its line is in the index.
+async fn settled(store: &ObjectsStore, id: &str, at: u64) {
+    store.create(&created(id, at)).await.unwrap();
+    let (main, owner, ttl) = (BranchId::main(), OwnerId::new("o").unwrap(), Duration::from_secs(60));
+    let lease = store.acquire(&key(id), &main, &owner, ttl).await.unwrap();
+    store.release(&lease).await.unwrap();
+}
+
 async fn listed(objects: &Simulated) -> Vec<String> {
     let query = SessionQuery::new(Namespace::default()).with_limit(1_000);
     let page = process(objects).list(&query).await.unwrap();
@@ -43,4 +51,34 @@ async fn a_session_that_is_restored_while_it_is_removed_is_listed() {
     removal.await.unwrap().unwrap();
     assert_eq!(listed(&objects).await, ["a"]);
     restoring.open(&key("a")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_part_of_the_index_stops_no_removal() {
+    for is_lost in [true, false] {
+        let objects = Simulated::default();
+        let store = process(&objects);
+        for (number, id) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            settled(&store, id, number as u64).await;
+        }
+        // Lines go into a chunk when one of them is that of a removal.
+        store.remove(&Removal::Session { session: key("d") }).await.unwrap();
+        let chunks: Vec<String> = objects.names().into_iter().filter(|name| name.contains("/chunks/")).collect();
+        assert_eq!(chunks.len(), 1);
+        match is_lost {
+            true => objects.remove(&chunks[0]),
+            false => objects.alter(&chunks[0], |bytes| bytes[40] ^= 1),
+        }
+        let other = process(&objects);
+        other.remove(&Removal::Session { session: key("a") }).await.unwrap();
+        // Repeated, it has nothing to do; one that stopped is finished.
+        other.remove(&Removal::Session { session: key("a") }).await.unwrap();
+        let found = process(&objects).orphans().unwrap().find(&Namespace::default(), Duration::MAX).await.unwrap();
+        assert_eq!(found, []);
+        let left: Vec<String> = objects.names().into_iter().filter(|name| name.contains("/default/a/")).collect();
+        assert!(left.len() == 1 && left[0].contains("/heads/"), "{left:?}");
+        assert_eq!(listed(&objects).await, ["c", "b"]);
+        process(&objects).remove(&Removal::Session { session: key("b") }).await.unwrap();
+        assert_eq!(listed(&objects).await, ["c"]);
+    }
 }
