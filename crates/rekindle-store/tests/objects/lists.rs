@@ -82,3 +82,22 @@ async fn a_lost_part_of_the_index_stops_no_removal() {
         assert_eq!(listed(&objects).await, ["c"]);
     }
 }
+
+#[tokio::test]
+async fn a_list_takes_over_the_marks_of_sessions_however_many_each_has() {
+    let objects = Simulated::default();
+    for (number, id) in ["a", "b"].into_iter().enumerate() {
+        settled(&process(&objects), id, number as u64).await;
+    }
+    // Of processes that died: each began a mark every few minutes.
+    for nonce in 0..40 {
+        objects.insert(&format!("marks/default/{:016x}-{nonce:032x}-a", 0), b"{}".to_vec());
+    }
+    objects.insert(&format!("marks/default/{:016x}-{:032x}-b", 1, 7), b"{}".to_vec());
+    let clock = Arc::new(StillClock::default());
+    clock.set(0);
+    let later = ObjectsStore::with_compaction(objects.bucket(), StoreOptions::new().with_clock(clock), 64).unwrap();
+    assert_eq!(later.list(&SessionQuery::new(Namespace::default())).await.unwrap().sessions.len(), 2);
+    let left: Vec<String> = objects.names().into_iter().filter(|name| name.starts_with("marks/")).collect();
+    assert_eq!(left, [""; 0]);
+}
