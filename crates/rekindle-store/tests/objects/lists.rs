@@ -101,3 +101,32 @@ async fn a_list_takes_over_the_marks_of_sessions_however_many_each_has() {
     let left: Vec<String> = objects.names().into_iter().filter(|name| name.starts_with("marks/")).collect();
     assert_eq!(left, [""; 0]);
 }
+
+#[tokio::test]
+async fn a_removal_costs_no_more_for_those_before_it() {
+    let objects = Simulated::default();
+    let store = process(&objects);
+    // So large that few of them fill a chunk.
+    for number in 0..80 {
+        let mut new = created(&format!("s{number:02}"), number);
+        new.header.title = Some("x".repeat(12_000));
+        store.create(&new).await.unwrap();
+        let (main, owner) = (BranchId::main(), OwnerId::new("o").unwrap());
+        let lease = store.acquire(&new.header.key, &main, &owner, Duration::from_secs(60)).await.unwrap();
+        store.release(&lease).await.unwrap();
+    }
+    let remove = async |id: &str| {
+        let (process, before) = (process(&objects), objects.requests());
+        process.remove(&Removal::Session { session: key(id) }).await.unwrap();
+        let requests = objects.requests_since(before);
+        requests.iter().filter(|(kind, name)| *kind == "GET" && name.contains("/chunks/")).count()
+    };
+    remove("s00").await;
+    let chunks = objects.names().iter().filter(|name| name.contains("/chunks/")).count();
+    assert!(chunks >= 4, "{chunks}");
+    for id in ["s01", "s20", "s40", "s60", "s79", "s02"] {
+        // Its own chunk, and the one that took its place when the removal is finished.
+        assert_eq!(remove(id).await, 2, "{id}");
+    }
+    assert_eq!(listed(&objects).await.len(), 73);
+}
