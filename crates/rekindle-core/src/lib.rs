@@ -43,8 +43,8 @@ pub use id::{
 pub use identity::Identity;
 pub use journal::{
     CheckpointInfo, CopyOptions, CopyOutcome, CopyProgress, CopyReport, DeletePlan, Diverged, EXPORT_VERSION, Entry,
-    Exported, ImportOptions, Journal, KeyOwner, OrphanedKey, PruneResult, Receipt, ReceiptBranch, ReceiptKey,
-    ReceiptSignature, Restored, Rewrapped, Target, Transferred, VerifyReport,
+    Exported, ImportOptions, Journal, KeyOwner, OrphanedKey, OrphanedKeys, PruneResult, Receipt, ReceiptBranch,
+    ReceiptKey, ReceiptSignature, Restored, Rewrapped, Target, Transferred, VerifyReport,
 };
 pub use json::Json;
 pub use position::{Epoch, Hash, Head, Position, Seq};

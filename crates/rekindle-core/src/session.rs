@@ -296,6 +296,12 @@ impl SessionInfo {
         }
     }
 
+    /// Returns false if its header could not be read: then it is not known which of the sessions of its name it is, and
+    /// nothing may be judged by its incarnation.
+    pub fn is_identified(&self) -> bool {
+        !self.header.incarnation.is_empty() || self.damage.is_empty()
+    }
+
     /// Where each branch ends.
     pub fn heads(&self) -> BTreeMap<BranchId, Head> {
         self.branches.iter().map(|info| (info.branch.clone(), info.head)).collect()

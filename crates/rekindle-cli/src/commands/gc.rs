@@ -46,10 +46,17 @@ impl Arguments {
 }
 
 fn tell(app: &App, garbage: &Garbage) -> std::io::Result<()> {
-    if garbage.found.is_empty() {
-        return app.ui.line("nothing was left over");
+    for session in &garbage.unreadable {
+        app.ui.note(unreadable(session));
     }
-    table(app, &garbage.found)?;
+    let (kept, found): (Vec<_>, Vec<_>) = garbage.found.iter().cloned().partition(|orphan| orphan.kept.is_some());
+    for orphan in &kept {
+        app.ui.note(kept_because(orphan));
+    }
+    if found.is_empty() {
+        return app.ui.line(if kept.is_empty() { "nothing was left over" } else { "nothing that can be cleared" });
+    }
+    table(app, &found)?;
     match garbage.dry_run {
         true => app.ui.remark(format!("{}nothing was changed; --apply does it{}", style::WARN, style::RESET)),
         false => app.ui.remark(format!(
@@ -62,6 +69,20 @@ fn tell(app: &App, garbage: &Garbage) -> std::io::Result<()> {
         app.ui.note(format!("large values stay in {}: set the key `large_values` to it", printable(place)));
     }
     Ok(())
+}
+
+/// Says why data keys of no known session stay.
+pub(super) fn unreadable(session: &str) -> String {
+    let session = printable(session);
+    format!("no data key is destroyed while a session cannot be read, which may need it: {session}")
+}
+
+/// Says why something stays that nothing seems to need.
+fn kept_because(orphan: &Orphan) -> String {
+    let session = orphan.session.as_ref().map_or("", |session| session.id.as_str());
+    let objects = time::counted(orphan.names.len() as u64, "object");
+    let why = orphan.kept.as_deref().unwrap_or_default();
+    format!("{} of {} stay ({objects}): {}", name_of(orphan.kind), printable(session), printable(why))
 }
 
 /// Shows orphans.

@@ -5,6 +5,7 @@ use rekindle::operations::{self, ArchivePlace, PrunedKeys, RewrappedKeys};
 use rekindle::{Engine, Error, ErrorKind};
 use rekindle_store::Bucket;
 
+use super::gc::unreadable;
 use crate::app::{Access, App};
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -84,7 +85,7 @@ impl Prune {
         let pruned = operations::prune_keys(engine, engine.namespace(), &as_places(&places), !self.apply).await?;
         match app.ui.is_json() {
             true => app.ui.json(&pruned)?,
-            false => tell_pruned(app, pruned)?,
+            false => tell_pruned(app, &pruned)?,
         }
         Ok(Exit::Ok)
     }
@@ -128,8 +129,12 @@ fn tell_rewrapped(app: &App, done: RewrappedKeys) -> std::io::Result<()> {
     Ok(())
 }
 
-fn tell_pruned(app: &App, pruned: PrunedKeys) -> std::io::Result<()> {
+fn tell_pruned(app: &App, pruned: &PrunedKeys) -> std::io::Result<()> {
+    for session in &pruned.unreadable {
+        app.ui.note(unreadable(session));
+    }
     match (pruned.dry_run, pruned.orphaned) {
+        (_, 0) if !pruned.unreadable.is_empty() => {}
         (_, 0) => app.ui.line("no data key is without a session or an archive")?,
         (true, orphaned) => app.ui.line(format!("would destroy {}", keys(orphaned)))?,
         (false, _) => app.ui.line(format!("destroyed {}", keys(pruned.destroyed)))?,

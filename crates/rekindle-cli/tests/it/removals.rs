@@ -52,6 +52,12 @@ fn killed(
     was_killed.try_recv().is_ok()
 }
 
+/// The objects of a session. The marks of a killed process are not among them: they stay until no process may rely on
+/// them, and go with a list.
+fn objects_of(server: &S3, session: &str) -> Vec<String> {
+    server.keys("b").into_iter().filter(|key| key.contains(session) && !key.starts_with("marks/")).collect()
+}
+
 #[test]
 fn a_removal_that_was_killed_is_finished_by_repeating_it() {
     let (place, server) = (place(), S3::start());
@@ -72,7 +78,7 @@ fn a_removal_that_was_killed_is_finished_by_repeating_it() {
         let gone_for_good = again.code == 3 && again.err.contains("there is no session");
         assert!(again.code == 0 || gone_for_good, "request {number}: {again:#?}");
         finished += usize::from(again.out.contains("was removed before; what was left over is cleared now"));
-        let left: Vec<String> = server.keys("b").into_iter().filter(|key| key.contains(&session)).collect();
+        let left: Vec<String> = objects_of(&server, &session);
         assert!(left.len() == 1 && left[0].contains("/heads/"), "request {number}: {left:?}");
         if !killed {
             break;
@@ -102,7 +108,7 @@ fn the_doctor_and_the_garbage_collection_finish_it_too() {
             removed |= request.method == "PUT" && request.key.contains("/log/");
             deletes
         });
-        let objects = || server.keys("b").into_iter().filter(|key| key.contains(session)).count();
+        let objects = || objects_of(&server, session).len();
         assert!(killed);
         assert!(objects() > 1, "{:?}", server.keys("b"));
         let dry = place.run(&["gc", "--store", &store]);
@@ -133,6 +139,35 @@ fn the_doctor_notices_removals_that_stopped() {
     let repaired = place.run(&["doctor", "--repair", "--store", store]);
     assert!(repaired.out.contains("✓ removals") && repaired.out.contains("1 removal finished"), "{repaired:#?}");
     assert!(!change.exists());
+}
+
+#[test]
+fn a_session_that_cannot_be_read_can_be_removed() {
+    for (store, files) in [
+        ("objects:./sessions", &["sessions/sessions/default/a/heads"][..]),
+        ("file:./files", &["files/sessions/default/a/session.json", "files/sessions/default/a/session.copy"]),
+    ] {
+        let place = place();
+        make(&place, "a", store);
+        make(&place, "b", store);
+        for file in files {
+            let path = place.path(file);
+            let path = match path.is_dir() {
+                true => std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).max().unwrap(),
+                false => path,
+            };
+            std::fs::write(path, "nonsense").unwrap();
+        }
+        assert_eq!(place.run(&["sessions", "show", "a", "--store", store]).code, 7, "{store}");
+        let receipt = place.run(&["sessions", "rm", "a", "--yes", "--receipt", "r.json", "--store", store]);
+        assert!(receipt.code == 7 && receipt.err.contains("without a receipt"), "{store}: {receipt:#?}");
+        let removed = place.run(&["sessions", "rm", "a", "--yes", "--store", store]);
+        assert!(removed.code == 0 && removed.err.contains("could not be read"), "{store}: {removed:#?}");
+        assert_eq!(place.run(&["sessions", "show", "a", "--store", store]).code, 3, "{store}");
+        let listed = place.json(&["sessions", "--store", store]);
+        assert_eq!(listed["sessions"].as_array().unwrap().len(), 1, "{store}: {listed:#}");
+        place.ok(&["verify", "--all", "--store", store]);
+    }
 }
 
 #[test]

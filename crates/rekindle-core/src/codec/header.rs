@@ -93,6 +93,11 @@ impl SessionHeader {
         self.key_named() != HeaderKey::None
     }
 
+    /// Returns whether it names a data key, as it stands in a store.
+    pub(crate) fn names_data_key(&self) -> bool {
+        matches!(self.key_named(), HeaderKey::Data(_))
+    }
+
     /// The key a stored header names.
     pub(crate) fn key_named(&self) -> HeaderKey {
         let Some(text) = self.sealed.as_deref() else { return HeaderKey::None };

@@ -304,6 +304,8 @@ impl Journal {
             return Ok(pending);
         }
         match self.store.open(session).await {
+            // Any of them may be of the session that is there.
+            Ok(info) if !info.is_identified() => pending.clear(),
             Ok(info) => pending.retain(|erasure| erasure.incarnation != info.header.incarnation),
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),

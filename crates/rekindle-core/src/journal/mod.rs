@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use copy::{CopyOptions, CopyOutcome, CopyProgress, CopyReport, Diverged};
 pub use erase::{Receipt, ReceiptBranch, ReceiptKey, ReceiptSignature};
-pub use keys::{KeyOwner, OrphanedKey, Rewrapped};
+pub use keys::{KeyOwner, OrphanedKey, OrphanedKeys, Rewrapped};
 pub use load::{CheckpointInfo, Entry, Restored};
 pub use prune::{DeletePlan, PruneResult};
 pub use transfer::{EXPORT_VERSION, Exported, ImportOptions, Transferred};

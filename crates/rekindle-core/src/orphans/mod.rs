@@ -55,6 +55,9 @@ pub struct Orphan {
     pub bytes: u64,
     /// True if its removal is on record: it can be finished at any time.
     pub recorded: bool,
+    /// The reason why it stays: something that cannot be read may need it. None if it can be cleared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 /// What finishing or clearing did.
@@ -68,6 +71,9 @@ pub struct Finished {
     /// stays on record.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
+    /// Places with large values that stay because other stores may use them. Their removal stays on record.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 impl Finished {
@@ -81,6 +87,7 @@ impl Finished {
         self.objects += other.objects;
         self.bytes += other.bytes;
         self.elsewhere.extend(other.elsewhere);
+        self.kept.extend(other.kept);
     }
 }
 
@@ -90,6 +97,7 @@ impl Finished {
 ///
 /// * Every method is safe to repeat, and safe beside everything else that happens in the store.
 /// * Nothing of a session that is there goes, however it came to be there again.
+/// * Nothing goes that a record may need which cannot be read; what stays for that is found as [`Orphan::kept`].
 /// * What is not on record goes only if it is older than `older_than` by the clock of its own place.
 #[async_trait]
 pub trait Orphans: Send + Sync {

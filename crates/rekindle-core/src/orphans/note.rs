@@ -22,6 +22,10 @@ pub struct NotedValues {
     pub incarnation: String,
     /// The bucket, without secrets.
     pub place: String,
+    /// The last part of the name of their folder, which no other note names: a session that comes back has another one.
+    /// None for values that an earlier version wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// Set before the session is removed: from then on the values go as soon as the session is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub going: bool,
@@ -89,8 +93,7 @@ mod tests {
     #[test]
     fn notes_stay_readable() {
         let session: SessionKey = SessionId::new("s").unwrap().into();
-        let bytes =
-            br#"{"sessions":[{"incarnation":"1","place":"s3://b"},{"incarnation":"2","place":"x","going":true}]}"#;
+        let bytes = br#"{"sessions":[{"incarnation":"1","place":"s3://b"},{"incarnation":"2","place":"x","folder":"00ff","going":true}]}"#;
         let note = ValuesNote::parse(&session, bytes).unwrap();
         assert_eq!(&note.to_bytes().unwrap()[..], bytes);
         assert!(note.of("2").unwrap().going && note.of("3").is_none());

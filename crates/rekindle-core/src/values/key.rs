@@ -20,6 +20,8 @@ impl ValueKind {
 
     /// Places of large values, by session.
     pub const LARGE_VALUES: Self = Self::new("large-values");
+    /// The id of the store, by which its large values are told from those of others.
+    pub const LARGE_VALUES_OWNER: Self = Self::new("large-values-owner");
     /// Removals that were begun, by session.
     pub const REMOVAL: Self = Self::new("removal");
 

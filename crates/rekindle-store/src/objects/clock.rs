@@ -111,6 +111,15 @@ impl Started {
         self.until(&Self::now())
     }
 
+    /// A moment that long ago.
+    #[cfg(test)]
+    pub(super) fn ago(age: Duration) -> Self {
+        let now = Self::now();
+        let at = now.at.checked_sub(age).unwrap_or(now.at);
+        let boot = now.boot.map(|boot| BootTime { micros: boot.micros - age.as_micros() as u64, ..boot });
+        Self { at, boot }
+    }
+
     fn until(&self, later: &Self) -> Duration {
         match (self.boot, later.boot) {
             (Some(then), Some(now)) if then.boot == now.boot => {

@@ -6,7 +6,7 @@
 //!
 //! An object is written before the frame that refers to it and deleted after it, so no reference
 //! dangles. What a crash leaves over lies in the folder of its session and goes with it; what outlives its session is
-//! found by a note, see `stranded.rs`.
+//! found by a note, see `stranded.rs`. Which values are a store's own: `owner.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::codec::{Frame, FrameError};
 use rekindle_core::high_water::HighWater;
-use rekindle_core::orphans::{Finished, Orphans};
+use rekindle_core::orphans::Orphans;
 use rekindle_core::queue::Queue;
 use rekindle_core::values::Values;
 use rekindle_core::{
     Append, Appended, Base, BranchId, BranchInfo, Capabilities, Damage, DamageKind, Defect, Error, ErrorKind, Fork,
     FramePage, Lease, LeaseAction, LeaseRequest, Namespace, NewSession, PAGE_BYTES, ReadFrames, Removal, Removed,
-    Result, Retries, Section, Seq, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store, StoreExt,
-    file_name,
+    Result, Retries, Section, Seq, SessionHeader, SessionInfo, SessionKey, SessionPage, SessionQuery, Slot, Store,
+    StoreExt,
 };
 use tokio::sync::OnceCell;
 
 use super::bucket::Bucket;
 use super::cache::Cache;
+use super::owner::{is_value_of, name_folder};
 use crate::options::StoreOptions;
 
 /// A value larger than this is worth a request of its own.
@@ -70,8 +71,9 @@ pub(crate) fn open_with_large_values(
     Ok(Arc::new(LargeValues::new(open(options)?, bucket).with_threshold(threshold)))
 }
 
-/// Keeps the large values of the store it wraps in a bucket.
+/// Keeps the large values of the store it wraps in a bucket. Of a store without small values, it keeps none there.
 ///
+/// Several stores may use one bucket: each touches only values below an id of its own.
 /// Every process that uses the store needs the same bucket: without it, a frame whose payload lies
 /// there is [`DamageKind::Elsewhere`], and the error says where.
 #[derive(Debug)]
@@ -82,15 +84,17 @@ pub struct LargeValues<S> {
     /// Which session of its name a key means. Forgotten whenever that may have changed: whoever
     /// appends has opened, created or leased the session before, or gets an error.
     incarnations: Cache<SessionKey, Arc<OnceCell<String>>>,
-    /// The folders whose sessions were noted.
-    pub(super) noted: Cache<String, Arc<OnceCell<()>>>,
+    /// The id of the store, once it is known.
+    pub(super) id: OnceCell<String>,
+    /// The folders of sessions, by name and incarnation, as they were noted.
+    pub(super) noted: Cache<(SessionKey, String), Arc<OnceCell<String>>>,
 }
 
 impl<S: Store> LargeValues<S> {
     /// Puts payloads of more than 256 KiB into `bucket`.
     pub fn new(store: S, bucket: Bucket) -> Self {
         let (incarnations, noted) = (Cache::new(FOLDERS), Cache::new(FOLDERS));
-        Self { store, bucket, threshold: DEFAULT_THRESHOLD, incarnations, noted }
+        Self { store, bucket, threshold: DEFAULT_THRESHOLD, incarnations, id: OnceCell::new(), noted }
     }
 
     /// Puts payloads of more than `bytes` there.
@@ -144,13 +148,13 @@ impl<S: Store> LargeValues<S> {
         let incarnation =
             cell.get_or_try_init(|| async { Ok::<_, Error>(self.store.open(session).await?.header.incarnation) });
         let incarnation = incarnation.await?;
-        self.note(session, incarnation).await?;
-        Ok(folder_of(session, incarnation))
+        self.note(session, incarnation).await
     }
 
-    /// Whether any of `frames` goes into the bucket.
+    /// Whether any of `frames` goes into the bucket. None of a store without small values: what is its own there could
+    /// not be told.
     fn any_large(&self, frames: &[Frame]) -> bool {
-        frames.iter().any(|frame| frame.payload().len() > self.threshold)
+        self.store.values().is_some() && frames.iter().any(|frame| frame.payload().len() > self.threshold)
     }
 
     /// The same slot with its payload.
@@ -162,8 +166,7 @@ impl<S: Store> LargeValues<S> {
             let (branch, first, last) = (read.branch.clone(), frame.first, frame.last);
             Ok(Slot::Damaged(Damage::new(kind, branch, first, last, detail)))
         };
-        // A reference that was tampered with must not reach into another session.
-        if !name.starts_with(&format!("{}/", sessions_folder(&read.session))) {
+        if !is_value_of(name, &read.session) {
             return lost(DamageKind::Elsewhere, format!("its content lies in {}", elsewhere.place));
         }
         match self.bucket.get(name).await? {
@@ -175,27 +178,26 @@ impl<S: Store> LargeValues<S> {
         }
     }
 
-    /// The objects that frames of a branch refer to, of its base or of its history up to `through`.
+    /// The objects that the readable frames of a branch refer to, of its base or of its history up to `through`.
     pub(super) async fn referred(
         &self,
         session: &SessionKey,
         branch: &BranchId,
         section: Section,
         through: Seq,
-    ) -> Result<BTreeSet<String>> {
+    ) -> Result<Referred> {
         let mut read = ReadFrames::all(session.clone(), branch.clone()).with_range(Seq(1), through);
         read.section = section;
-        let mut names = BTreeSet::new();
+        let mut referred = Referred::default();
         self.store
             .read_pages(&read, &mut |slots| {
-                names.extend(slots.iter().filter_map(|slot| match slot {
-                    Slot::Whole(frame) if frame.last <= through => object_of(frame),
-                    _ => None,
-                }));
+                for slot in &slots {
+                    referred.add(slot, section, through);
+                }
                 Ok(std::ops::ControlFlow::Continue(()))
             })
             .await?;
-        Ok(names)
+        Ok(referred)
     }
 
     pub(super) async fn delete(&self, names: &[String]) -> Result<()> {
@@ -206,33 +208,27 @@ impl<S: Store> LargeValues<S> {
         Ok(())
     }
 
-    pub(super) async fn delete_folder(&self, folder: &str) -> Result<Finished> {
-        let mut finished = Finished::default();
-        loop {
-            let listed = self.bucket.list(folder, None, NAMES).await?;
-            if listed.is_empty() {
-                return Ok(finished);
-            }
-            finished.objects += listed.len() as u64;
-            finished.bytes += listed.iter().map(|(_, bytes)| bytes).sum::<u64>();
-            let names: Vec<String> = listed.into_iter().map(|(name, _)| name).collect();
-            self.delete(&names).await?;
-        }
+    /// Deletes those of the values of a session that are this store's own.
+    async fn delete_own(&self, session: &SessionKey, mut names: BTreeSet<String>) -> Result<()> {
+        let Some(id) = self.known_id().await? else { return Ok(()) };
+        let own = format!("{}/", name_folder(&id, session));
+        names.retain(|name| name.starts_with(&own));
+        self.delete(&names.into_iter().collect::<Vec<_>>()).await
     }
 
     /// Removes a session with the values of exactly this one of its name.
     async fn remove_session(&self, removal: &Removal, session: &SessionKey) -> Result<Removed> {
         self.incarnations.forget(session);
-        let incarnation = self.store.open(session).await.ok().map(|info| info.header.incarnation);
-        if let Some(incarnation) = &incarnation {
-            self.record_going(session, incarnation).await?;
+        let recorded = self.record_going(session).await?;
+        let removed = self.store.remove(removal).await;
+        if let Err(error) = &removed
+            && matches!(error.kind(), ErrorKind::Stale | ErrorKind::Protected)
+        {
+            // If this fails too, the record harms nothing as long as the session is there.
+            let _ = self.take_back_going(session, &recorded).await;
         }
-        let removed = self.store.remove(removal).await?;
-        match incarnation.filter(|_| self.store.values().is_none()) {
-            // Without a record, as well as can be.
-            Some(incarnation) => self.delete_folder(&folder_of(session, &incarnation)).await?,
-            None => self.finish_values(session).await?,
-        };
+        let removed = removed?;
+        self.finish_values(session).await?;
         Ok(removed)
     }
 
@@ -243,22 +239,44 @@ impl<S: Store> LargeValues<S> {
                 match self.referred(session, branch, section, Seq::MAX).await {
                     // Another removal was faster: that of a caller that has given up, and repeats it.
                     Err(error) if *error.kind() == ErrorKind::NotFound => {}
-                    found => names.extend(found?),
+                    found => names.extend(found?.names),
                 }
             }
         }
         let removed = self.store.remove(removal).await?;
-        self.delete(&names.into_iter().collect::<Vec<_>>()).await?;
+        self.delete_own(session, names).await?;
         Ok(removed)
     }
 }
 
-fn sessions_folder(session: &SessionKey) -> String {
-    format!("values/{}/{}", file_name(session.namespace.as_str()), file_name(session.id.as_str()))
+/// What the frames of a branch refer to.
+#[derive(Debug, Default)]
+pub(super) struct Referred {
+    /// The objects.
+    pub(super) names: BTreeSet<String>,
+    /// The first record that was read, if any was, and the last.
+    pub(super) first: Option<Seq>,
+    pub(super) last: Seq,
+    /// True if a frame is damaged, or missing between others: what it refers to is not known.
+    pub(super) is_damaged: bool,
 }
 
-pub(super) fn folder_of(session: &SessionKey, incarnation: &str) -> String {
-    format!("{}/i{}", sessions_folder(session), file_name(incarnation))
+impl Referred {
+    fn add(&mut self, slot: &Slot, section: Section, through: Seq) {
+        let (first, last) = match slot {
+            Slot::Whole(frame) => (frame.first, frame.last),
+            Slot::Damaged(damage) => (damage.first, damage.last),
+        };
+        match slot {
+            Slot::Whole(frame) if last <= through => self.names.extend(object_of(frame)),
+            Slot::Whole(_) => {}
+            Slot::Damaged(_) => self.is_damaged = true,
+        }
+        // Frames of a base are parts of one state, and have numbers of their own.
+        let follows = self.first.is_none() || first == self.last.next();
+        self.is_damaged |= section == Section::History && !follows;
+        (self.first, self.last) = (self.first.or(Some(first)), last);
+    }
 }
 
 fn object_of(frame: &Frame) -> Option<String> {
@@ -277,16 +295,24 @@ fn full_len(slot: &Slot) -> u64 {
 impl<S: Store> Store for LargeValues<S> {
     fn capabilities(&self) -> Capabilities {
         let inner = self.store.capabilities();
-        inner.with_max_frame_bytes(inner.max_frame_bytes.max(LARGEST_VALUE))
+        match self.store.values() {
+            Some(_) => inner.with_max_frame_bytes(inner.max_frame_bytes.max(LARGEST_VALUE)),
+            None => inner,
+        }
     }
 
     async fn create(&self, new: &NewSession) -> Result<SessionInfo> {
-        let folder = folder_of(&new.header.key, &new.header.incarnation);
-        if new.base.as_ref().is_some_and(|base| self.any_large(&base.frames)) {
-            self.prepare(&new.header.key, &new.header.incarnation).await?;
-        }
-        let base = self.detached_base(&folder, new.base.as_ref()).await?;
-        self.incarnations.forget(&new.header.key);
+        let SessionHeader { key, incarnation, .. } = &new.header;
+        // Of an earlier session with that incarnation.
+        self.noted.forget(&(key.clone(), incarnation.clone()));
+        let base = match &new.base {
+            Some(base) if self.any_large(&base.frames) => {
+                let folder = self.note(key, incarnation).await?;
+                self.detached_base(&folder, Some(base)).await?
+            }
+            other => other.clone(),
+        };
+        self.incarnations.forget(key);
         self.store.create(&NewSession { base, ..new.clone() }).await
     }
 
@@ -366,16 +392,17 @@ impl<S: Store> Store for LargeValues<S> {
                     true => self.folder(session).await?,
                     false => String::new(),
                 };
-                let mut names = self.referred(session, branch, Section::History, base.head.seq).await?;
-                names.extend(self.referred(session, branch, Section::Base, Seq::MAX).await?);
+                let mut names = self.referred(session, branch, Section::History, base.head.seq).await?.names;
+                names.extend(self.referred(session, branch, Section::Base, Seq::MAX).await?.names);
                 let frames = self.detached(&folder, &base.frames).await?;
                 for kept in frames.iter().filter_map(object_of) {
                     names.remove(&kept);
                 }
                 let base = Base { frames, ..base.clone() };
                 let (session, branch, fence) = (session.clone(), branch.clone(), *fence);
-                let removed = self.store.remove(&Removal::History { session, branch, base, fence }).await?;
-                self.delete(&names.into_iter().collect::<Vec<_>>()).await?;
+                let removal = Removal::History { session: session.clone(), branch, base, fence };
+                let removed = self.store.remove(&removal).await?;
+                self.delete_own(&session, names).await?;
                 Ok(removed)
             }
         }

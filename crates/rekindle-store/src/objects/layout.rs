@@ -50,6 +50,11 @@ impl Folder {
         &self.0
     }
 
+    /// Returns true if it is that of the session whose id is encoded as `name`.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.0.rsplit_once('/').is_some_and(|(_, last)| last == name)
+    }
+
     /// The namespace of the session, if it can be told.
     pub(super) fn namespace(&self) -> Option<Namespace> {
         let (namespace, _) = self.0.strip_prefix("sessions/")?.split_once('/')?;

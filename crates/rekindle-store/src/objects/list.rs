@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use rekindle_core::{Defect, Namespace, Result, SessionId, SessionKey, Timestamp};
+use rekindle_core::{Defect, MAX_PAGE, Namespace, Result, SessionId, SessionKey, SessionQuery, Timestamp};
 
 use super::backend::Listed;
-use super::index::LineKey;
+use super::index::{LineKey, root_name};
 use super::layout::{Folder, catalog, parse_entry, sessions};
 use super::store::Inner;
 use crate::names::from_file_name;
@@ -36,25 +36,39 @@ impl Inner {
         }
     }
 
-    /// Sessions that have objects and no entry in the catalogue. Reads all names below the namespace.
-    pub(super) async fn not_in_catalog(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
+    /// Sessions that have objects and no entry in the catalogue, or that the index lacks all the same. Reads all names
+    /// below the namespace.
+    pub(super) async fn not_listed(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
         // Before the catalogue: a session gets its entry first.
         let folders = self.folders(namespace).await?;
         let names = self.list_all(&catalog(namespace)).await?;
-        let listed: HashSet<&str> = names.iter().filter_map(|listed| Some(parse_entry(&listed.name)?.1)).collect();
+        let catalogued: HashSet<&str> = names.iter().filter_map(|listed| Some(parse_entry(&listed.name)?.1)).collect();
+        let shown = self.shown(namespace).await?;
+        let shown_folders: HashSet<Folder> = shown.iter().map(Folder::of).collect();
         let mut found = Vec::new();
-        for id in folders.iter().filter(|id| !listed.contains(id.as_str())) {
-            let key = match self.current(&Folder::named(namespace, id)).await {
+        for id in &folders {
+            let (folder, is_catalogued) = (Folder::named(namespace, id), catalogued.contains(id.as_str()));
+            if is_catalogued && shown_folders.contains(&folder) {
+                continue;
+            }
+            let key = match self.current(&folder).await {
                 // It was removed.
                 Ok(state) if state.info.is_none() => continue,
                 Ok(state) => state.info.as_ref().map(|info| info.header.key.clone()),
                 Err(error) if is_about_session(&error) => named(namespace, id),
                 Err(error) => return Err(error),
             };
+            if is_catalogued && key.as_ref().is_some_and(|key| shown.contains(key)) {
+                continue;
+            }
+            let (place, what) = match is_catalogued {
+                true => (root_name(namespace), "index"),
+                false => (catalog(namespace), "catalogue"),
+            };
             found.push(Defect {
                 session: key,
-                place: catalog(namespace),
-                detail: "the session is there, but the catalogue lacks it".into(),
+                place,
+                detail: format!("the session is there, but the {what} lacks it"),
                 hint: "copy it by its name to another store: rekindle copy SESSION --to URL".into(),
             });
             if found.len() == MOST {
@@ -62,6 +76,20 @@ impl Inner {
             }
         }
         Ok(found)
+    }
+
+    /// The sessions of a namespace that lists show.
+    async fn shown(&self, namespace: &Namespace) -> Result<HashSet<SessionKey>> {
+        let mut query = SessionQuery::new(namespace.clone()).with_limit(MAX_PAGE);
+        let mut shown = HashSet::new();
+        loop {
+            let page = self.sessions(&query).await?;
+            shown.extend(page.sessions.into_iter().map(|info| info.header.key));
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(shown),
+            }
+        }
     }
 
     /// The encoded ids of all sessions of a namespace that have objects.

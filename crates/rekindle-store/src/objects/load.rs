@@ -28,6 +28,9 @@ const MOST_AT_ONCE: usize = 16;
 /// How often a session may be overtaken by snapshots while it is being read.
 const TRIES: usize = 20;
 
+/// How often a session is listed before it counts as one that has lost its snapshots.
+const HEADLESS_LOOKS: usize = 3;
+
 /// What a listing shows of a session.
 #[derive(Default)]
 struct Survey {
@@ -37,6 +40,8 @@ struct Survey {
     tag: Option<Tag>,
     /// The changes that were listed.
     changes: BTreeSet<u64>,
+    /// The name of an object that is no snapshot. The first one of a session is written behind its first snapshot.
+    other: Option<String>,
 }
 
 /// A change as it was read: its own object, or a copy that another one carried along.
@@ -50,9 +55,15 @@ impl Inner {
     /// snapshot. That the very version that was listed still stands then shows that no change behind it was
     /// deleted in between.
     pub(super) async fn load(&self, folder: &Folder) -> Result<Arc<State>> {
-        for _ in 0..TRIES {
+        for attempt in 1..=TRIES {
             let survey = self.survey(folder).await?;
-            let Some(head) = survey.head else { return Ok(Arc::default()) };
+            let head = match (survey.head, survey.other) {
+                (Some(head), _) => head,
+                (None, None) => return Ok(Arc::default()),
+                // A directory is not listed at one instant.
+                (None, Some(_)) if attempt < HEADLESS_LOOKS => continue,
+                (None, Some(other)) => return Err(headless(folder, &other)),
+            };
             let found = self.read_groups(folder, &survey.changes).await?;
             let name = folder.head(head);
             let Some((bytes, tag)) = self.bucket.get_tagged(&name).await? else { continue };
@@ -80,7 +91,11 @@ impl Inner {
                     Some(Kind::Head(number)) if survey.head.is_none_or(|newest| newest < number) => {
                         (survey.head, survey.tag) = (Some(number), listed.tag);
                     }
-                    Some(Kind::Log(number)) => drop(survey.changes.insert(number)),
+                    Some(Kind::Log(number)) => {
+                        survey.changes.insert(number);
+                        survey.other = Some(listed.name);
+                    }
+                    Some(Kind::Segment(..)) => survey.other = Some(listed.name),
                     _ => {}
                 }
             }
@@ -248,6 +263,13 @@ impl Inner {
             _ => Ok(Some(bytes)),
         }
     }
+}
+
+/// The error about a session whose snapshots are lost. Taken for a name that was never used, its data key and its entry
+/// in the catalogue would be cleared away.
+fn headless(folder: &Folder, other: &str) -> Error {
+    let message = format!("every object in `{}` is missing, and `{other}` is there", folder.heads());
+    Error::corrupt(message).hint("restore the newest of them from a version or a copy of the bucket")
 }
 
 pub(super) fn overtaken(folder: &Folder) -> Error {

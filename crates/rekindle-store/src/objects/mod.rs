@@ -22,6 +22,7 @@ mod load;
 mod local;
 mod operations;
 mod orphans;
+mod owner;
 mod read;
 mod remote;
 mod retried;
@@ -29,6 +30,7 @@ mod segment;
 mod state;
 mod store;
 mod stranded;
+mod unreadable;
 mod values;
 
 pub(crate) use address::SCHEMES;

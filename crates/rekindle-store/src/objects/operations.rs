@@ -218,7 +218,15 @@ impl Inner {
     }
 
     async fn remove_in(&self, removal: &Removal, folder: &Folder, slot: &mut Option<Arc<State>>) -> Result<Removed> {
-        let before = self.commit_in(removal, folder, slot).await?;
+        let before = match self.commit_in(removal, folder, slot).await {
+            // Whatever it is: asked for by its name, it goes.
+            Err(error) if *error.kind() == ErrorKind::Corrupt && matches!(removal, Removal::Session { .. }) => {
+                *slot = Some(self.remove_unreadable(removal.session(), folder).await?);
+                let finished = self.finish_removed_in(folder, slot).await.unwrap_or_default();
+                return Ok(Removed { frames: 0, bytes: finished.bytes });
+            }
+            other => other?,
+        };
         let repeated = before.is_none();
         let state = self.remembered(folder, slot).await?;
         let removed = match before {

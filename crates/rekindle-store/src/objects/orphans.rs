@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use rekindle_core::orphans::{Finished, Orphan, OrphanKind, Orphans};
-use rekindle_core::{Namespace, Result, SessionKey, Timestamp};
+use rekindle_core::{ErrorKind, Namespace, Result, SessionKey, Timestamp};
 
 use super::backend::Listed;
 use super::index::{Line, namespace_of_chunk};
@@ -46,7 +46,7 @@ impl Inner {
             }
             if finished.is_nothing() {
                 let bytes = left.iter().map(|listed| listed.size).sum();
-                finished = Finished { objects: left.len() as u64, bytes, elsewhere: Vec::new() };
+                finished = Finished { objects: left.len() as u64, bytes, ..Finished::default() };
             }
             self.forget_line(folder, state).await?;
             // The snapshot forgets the catalogue's entry and takes the place of the changes; then it can all go. Always one
@@ -57,16 +57,22 @@ impl Inner {
         Err(overtaken(folder))
     }
 
-    /// Makes sure that the index says nothing of a session that was removed, as long as its creation is known.
+    /// Makes sure that lists say nothing of a session that was removed, as long as its creation is known. An index that
+    /// cannot be written does not stop a removal: lists make it anew, and until then read the session itself.
     async fn forget_line(&self, folder: &Folder, state: &State) -> Result<()> {
         let key = state.catalog.as_deref().and_then(parse_listed);
         let (Some(key), Some(namespace)) = (key, folder.namespace()) else { return Ok(()) };
         let line = Line::removed(key, state.number, self.now().await?.early);
-        if self.write_lines(&namespace, std::slice::from_ref(&line)).await? {
-            // Whoever set them can write no line that counts any more.
-            return self.remove_marks(&namespace, &line.key).await;
+        match self.write_lines(&namespace, std::slice::from_ref(&line)).await {
+            Ok(true) => return self.remove_marks(&namespace, &line.key).await,
+            Ok(false) => {}
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
         }
-        if self.has_index(&namespace).await? { Err(overtaken(folder)) } else { Ok(()) }
+        match self.has_index(&namespace).await? {
+            true => self.mark(folder, &namespace, &line.key).await,
+            false => Ok(()),
+        }
     }
 
     /// The objects that are left of a session that was removed: all but the newest snapshot, which stays so that a
@@ -135,7 +141,7 @@ impl Inner {
     fn orphan(&self, kind: OrphanKind, session: Option<SessionKey>, objects: Vec<Listed>, recorded: bool) -> Orphan {
         let bytes = objects.iter().map(|listed| listed.size).sum();
         let names = objects.into_iter().map(|listed| listed.name).collect();
-        Orphan { kind, session, place: self.bucket.shown().to_owned(), names, bytes, recorded }
+        Orphan { kind, session, place: self.bucket.shown().to_owned(), names, bytes, recorded, kept: None }
     }
 
     /// The encoded ids of all sessions of a namespace that have objects, and how many each has.
@@ -190,7 +196,7 @@ impl Inner {
         };
         self.bucket.delete_all(&names).await?;
         let bytes = if names.len() == orphan.names.len() { orphan.bytes } else { 0 };
-        Ok(Finished { objects: names.len() as u64, bytes, elsewhere: Vec::new() })
+        Ok(Finished { objects: names.len() as u64, bytes, ..Finished::default() })
     }
 }
 

@@ -114,6 +114,11 @@ struct Segments {
 }
 
 impl State {
+    /// A name without a session, whose changes up to `number` count no more.
+    pub(super) fn gone(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+
     /// Reads a snapshot.
     pub(super) fn from_snapshot(head: u64, name: &str, bytes: &Bytes) -> Result<Self> {
         let (head_nonce, snapshot, _) = envelope::decode::<Snapshot>(name, bytes)?;

@@ -331,7 +331,7 @@ impl Store for ObjectsStore {
     }
 
     async fn unlisted(&self, namespace: &Namespace) -> Result<Vec<Defect>> {
-        self.0.not_in_catalog(namespace).await.map_err(|error| error.during("list"))
+        self.0.not_listed(namespace).await.map_err(|error| error.during("list"))
     }
 
     async fn fork(&self, fork: &Fork) -> Result<BranchInfo> {

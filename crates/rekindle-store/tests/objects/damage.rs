@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rekindle_core::values::{Change, ValueKey, ValueKind};
 use rekindle_core::{
-    Append, BranchId, DamageKind, ErrorKind, Hash, Head, Namespace, NewSession, ReadFrames, SessionQuery, Slot, Store,
-    StoreExt,
+    Append, BranchId, DamageKind, ErrorKind, Hash, Head, Namespace, NewSession, ReadFrames, Removal, SessionQuery,
+    Slot, Store, StoreExt,
 };
 use rekindle_store::{ObjectsStore, StoreOptions};
 
@@ -216,5 +216,64 @@ async fn a_session_whose_objects_are_those_of_another_is_damaged_and_stays_liste
         let listed = store.list(&query).await.unwrap().sessions;
         let seen = listed.iter().map(|info| (info.header.key.id.as_str(), info.damage.len()));
         assert_eq!(seen.collect::<Vec<_>>(), [("a", 1), ("b", 0)]);
+    }
+}
+
+#[tokio::test]
+async fn an_unreadable_session_can_be_removed_and_its_name_used_again() {
+    let flip = |objects: &Simulated, part: &str| {
+        let name = named(objects, part).pop().unwrap();
+        objects.alter(&name, |bytes| bytes[40] ^= 1);
+    };
+    let lose = |objects: &Simulated, part: &str| named(objects, part).iter().for_each(|name| objects.remove(name));
+    let ways: [(&str, &dyn Fn(&Simulated)); 5] = [
+        ("an altered snapshot", &|objects| flip(objects, "sessions/default/a/heads/")),
+        ("an altered change", &|objects| flip(objects, "sessions/default/a/log/")),
+        ("lost snapshots", &|objects| lose(objects, "sessions/default/a/heads/")),
+        ("a lost change", &|objects| objects.remove(&named(objects, "sessions/default/a/log/")[0])),
+        ("the objects of another session", &|objects| {
+            let mut bytes = Vec::new();
+            objects.alter(&named(objects, "sessions/default/b/heads/")[0], |found| bytes = found.clone());
+            lose(objects, "sessions/default/a/");
+            let name = "sessions/default/a/heads/00000000000000000009";
+            objects.insert(name, bytes);
+        }),
+    ];
+    for (how, damage) in ways {
+        let objects = written().await;
+        let b = ObjectsStore::with_compaction(objects.bucket(), StoreOptions::new(), 1).unwrap();
+        b.create(&NewSession::new(header("b"))).await.unwrap();
+        // A process that knows the session from before.
+        let knowing = open(&objects);
+        let info = knowing.open(&key("a")).await.unwrap();
+        damage(&objects);
+        let store = open(&objects);
+        assert_eq!(*store.open(&key("a")).await.unwrap_err().kind(), ErrorKind::Corrupt, "{how}");
+        let at = Removal::SessionAt { session: key("a"), heads: info.heads() };
+        assert_eq!(*store.remove(&at).await.unwrap_err().kind(), ErrorKind::Corrupt, "{how}");
+        store.remove(&Removal::Session { session: key("a") }).await.unwrap();
+        assert_eq!(*store.open(&key("a")).await.unwrap_err().kind(), ErrorKind::NotFound, "{how}");
+        let left = named(&objects, "sessions/default/a/");
+        assert!(left.len() == 1 && left[0].contains("/heads/"), "{how}: {left:?}");
+        assert_eq!(named(&objects, "catalog/").len(), 1, "{how}");
+        let listed = || async {
+            let page = open(&objects).list(&SessionQuery::new(Namespace::default())).await.unwrap();
+            page.sessions.iter().map(|info| info.header.key.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(listed().await, ["b"], "{how}");
+        // Whoever knew it cannot bring it back.
+        let head = info.branch(&BranchId::main()).unwrap().head;
+        let late = frame(&key("a"), &BranchId::main(), head, "late");
+        let append = Append::new(key("a"), BranchId::main(), head, vec![late]);
+        assert_eq!(*knowing.append(&append).await.unwrap_err().kind(), ErrorKind::NotFound, "{how}");
+        assert_eq!(*open(&objects).open(&key("a")).await.unwrap_err().kind(), ErrorKind::NotFound, "{how}");
+        open(&objects).create(&NewSession::new(header("a"))).await.unwrap();
+        let refused = knowing.append(&append).await.unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{how}: {refused:?}");
+        let mut both = listed().await;
+        both.sort();
+        assert_eq!(both, ["a", "b"], "{how}");
+        open(&objects).remove(&Removal::Session { session: key("a") }).await.unwrap();
+        assert_eq!(named(&objects, "sessions/default/a/").len(), 1, "{how}");
     }
 }

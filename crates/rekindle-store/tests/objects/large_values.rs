@@ -59,7 +59,7 @@ async fn without_the_bucket_the_error_names_it() {
     written(&memory, &objects).await;
     let error = journal(memory).load(&key("a"), None).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error:?}");
-    assert!(error.message().contains("simulated values/default/a/"), "{error:?}");
+    assert!(error.message().contains("simulated large/") && error.message().contains("/default/a/"), "{error:?}");
     assert!(error.next_step().contains("bucket"), "{error:?}");
 }
 

@@ -12,7 +12,10 @@ mod crash;
 mod damage;
 mod fixtures;
 mod foreign;
+#[cfg(feature = "sqlite")]
+mod kept;
 mod large_values;
+mod lists;
 mod races;
 mod removal;
 mod retries;

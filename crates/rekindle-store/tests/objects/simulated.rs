@@ -10,6 +10,7 @@ use bytes::Bytes;
 use rekindle_core::{Error, ErrorKind, Hash, Result, Timestamp};
 use rekindle_store::Bucket;
 use rekindle_store::objects::{Listed, Objects, Put, Stat, Tag, Write};
+use tokio::sync::Notify;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,15 @@ struct Inner {
     /// The state of the numbers that delay requests; zero for none.
     delays: u64,
     latency: Duration,
+    /// The request that waits, by its kind and how its name begins.
+    held: Option<(&'static str, String, Arc<Held>)>,
+}
+
+/// A request that waits until it is let go.
+#[derive(Debug, Default)]
+pub struct Held {
+    pub reached: Notify,
+    pub go: Notify,
 }
 
 impl Simulated {
@@ -59,6 +69,22 @@ impl Simulated {
     /// Has every request take this long, by the clock of the runtime.
     pub fn set_latency(&self, latency: Duration) {
         self.0.lock().unwrap().latency = latency;
+    }
+
+    /// Holds the next request of that kind whose name begins like this.
+    pub fn hold(&self, kind: &'static str, name: &str) -> Arc<Held> {
+        let held = Arc::<Held>::default();
+        self.0.lock().unwrap().held = Some((kind, name.to_owned(), held.clone()));
+        held
+    }
+
+    async fn wait_if_held(&self, kind: &str, name: &str) {
+        let is_it = |held: &mut (&'static str, String, Arc<Held>)| held.0 == kind && name.starts_with(&held.1);
+        let held = self.0.lock().unwrap().held.take_if(is_it);
+        if let Some((_, _, held)) = held {
+            held.reached.notify_one();
+            held.go.notified().await;
+        }
     }
 
     async fn delay(&self) {
@@ -102,6 +128,10 @@ impl Simulated {
 
     pub fn remove(&self, name: &str) {
         self.0.lock().unwrap().objects.remove(name).unwrap();
+    }
+
+    pub fn insert(&self, name: &str, bytes: Vec<u8>) {
+        self.0.lock().unwrap().objects.insert(name.to_owned(), bytes.into());
     }
 
     pub fn alter(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
@@ -220,6 +250,7 @@ impl Objects for Simulated {
 
     async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Listed>> {
         self.delay().await;
+        self.wait_if_held("LIST", prefix).await;
         let answer = self.request("LIST", prefix, |objects| {
             let inside = |name: &str| prefix.is_empty() || name.starts_with(&format!("{prefix}/"));
             let all =

@@ -37,6 +37,10 @@ pub struct Garbage {
     pub found: Vec<Orphan>,
     /// What was cleared of it; nothing in a dry run.
     pub cleared: Finished,
+    /// The sessions that are there and cannot be read, each with the reason, if data keys stay because of them: any key
+    /// may belong to them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// Finds what dead processes left over in a namespace: objects of removed sessions, catalogue entries without session,
@@ -58,10 +62,11 @@ async fn collect(
     options: &GcOptions,
 ) -> Result<Garbage> {
     let (journal, older_than) = (engine.journal(), options.older_than);
-    let mut garbage = Garbage { dry_run: options.dry_run, found: Vec::new(), cleared: Finished::default() };
+    let mut garbage =
+        Garbage { dry_run: options.dry_run, found: Vec::new(), cleared: Finished::default(), unreadable: Vec::new() };
     if let Some(orphans) = journal.store().orphans() {
         for found in orphans.find(namespace, older_than).await? {
-            if !options.dry_run {
+            if !options.dry_run && found.kept.is_none() {
                 garbage.cleared.add(orphans.clear(&found, older_than).await?);
             }
             garbage.found.push(found);
@@ -82,16 +87,17 @@ async fn collect(
         }
     }
     let (orphans, _) = orphaned_keys(engine, namespace, places).await?;
-    garbage.found.extend(orphans.iter().map(|_| key_of(engine, None, false)));
+    garbage.found.extend(orphans.keys.iter().map(|_| key_of(engine, None, false)));
     if !options.dry_run {
-        garbage.cleared.objects += journal.destroy_orphaned_keys(namespace, &orphans).await?;
+        garbage.cleared.objects += journal.destroy_orphaned_keys(namespace, &orphans.keys).await?;
     }
+    garbage.unreadable = orphans.unreadable;
     Ok(garbage)
 }
 
 fn key_of(engine: &Engine, session: Option<rekindle_core::SessionKey>, recorded: bool) -> Orphan {
     let place = engine.journal().store().capabilities().name.to_owned();
-    Orphan { kind: OrphanKind::DataKey, session, place, names: Vec::new(), bytes: 0, recorded }
+    Orphan { kind: OrphanKind::DataKey, session, place, names: Vec::new(), bytes: 0, recorded, kept: None }
 }
 
 /// Removals that were begun and are finished now, or would be.
@@ -114,7 +120,7 @@ pub async fn repair(engine: &Engine, namespace: &Namespace, dry_run: bool) -> Re
     if let Some(orphans) = journal.store().orphans() {
         let found = orphans.find(namespace, Duration::MAX).await.map_err(context)?;
         for found in found.into_iter().filter(|found| found.recorded) {
-            if !dry_run {
+            if !dry_run && found.kept.is_none() {
                 repaired.cleared.add(orphans.clear(&found, Duration::MAX).await.map_err(context)?);
             }
             repaired.found.push(found);

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use rekindle_core::{Error, Namespace, OrphanedKey, Result};
+use rekindle_core::{Error, Namespace, OrphanedKey, OrphanedKeys, Result};
 use serde::Serialize;
 
 use super::archive::{ArchivePlace, archives};
@@ -21,7 +21,7 @@ pub struct RewrappedKeys {
 }
 
 /// The outcome of pruning the data keys of a namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PrunedKeys {
     /// True if nothing was changed.
     pub dry_run: bool,
@@ -31,6 +31,10 @@ pub struct PrunedKeys {
     pub destroyed: u64,
     /// Keys that archives need.
     pub archived: u64,
+    /// The sessions that are there and cannot be read, each with the reason. Any key may belong to them, so none is
+    /// destroyed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// Wraps the data keys of a namespace with the main key that is active, those of archived sessions among them. No
@@ -71,9 +75,10 @@ async fn prune(
     dry_run: bool,
 ) -> Result<PrunedKeys> {
     let (orphans, archived) = orphans(engine, namespace, places).await?;
-    let mut pruned = PrunedKeys { dry_run, orphaned: orphans.len() as u64, destroyed: 0, archived };
+    let OrphanedKeys { keys, unreadable } = orphans;
+    let mut pruned = PrunedKeys { dry_run, orphaned: keys.len() as u64, destroyed: 0, archived, unreadable };
     if !dry_run {
-        pruned.destroyed = engine.journal().destroy_orphaned_keys(namespace, &orphans).await?;
+        pruned.destroyed = engine.journal().destroy_orphaned_keys(namespace, &keys).await?;
     }
     Ok(pruned)
 }
@@ -83,13 +88,13 @@ pub(super) async fn orphans(
     engine: &Engine,
     namespace: &Namespace,
     places: &[&dyn ArchivePlace],
-) -> Result<(Vec<OrphanedKey>, u64)> {
+) -> Result<(OrphanedKeys, u64)> {
     let mut orphans = engine.journal().orphaned_keys(namespace).await?;
-    let found = orphans.len();
+    let found = orphans.keys.len();
     // Behind the sessions: what was archived since is still among them.
     let known = Known::look(namespace, places).await?;
-    orphans.retain(|orphan| !known.is_needed(orphan));
-    let archived = (found - orphans.len()) as u64;
+    orphans.keys.retain(|orphan| !known.is_needed(orphan));
+    let archived = (found - orphans.keys.len()) as u64;
     Ok((orphans, archived))
 }
 

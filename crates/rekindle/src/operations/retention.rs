@@ -202,24 +202,38 @@ pub struct Cleared {
     pub freed: Freed,
     /// True if it was removed before, and only what was left over of it is cleared.
     pub before: bool,
+    /// True if it cannot be read: then neither what it held nor which data key is its own is known. The key is without a
+    /// session once it is removed ([`prune_keys`](super::prune_keys)).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unreadable: bool,
     /// Places with large values of it that stay, because another bucket is configured for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
+    /// Places with large values of it that stay, because other stores may use them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// Erases a session as [`clear_session`] does, and gives a receipt: signed if there is a main key. Repeated after it
 /// stopped, it finishes and gives the receipt.
 pub async fn erase_session(engine: &Engine, session: &SessionKey, author: &str) -> Result<(Cleared, Receipt)> {
-    let mut cleared = clear_session(engine, session, true).await?;
     let context = |error: Error| error.during("erase session").on(session);
+    let mut cleared = clear_session(engine, session, true).await?;
+    if cleared.unreadable {
+        let hint = "remove it without a receipt; `rekindle keys prune` then destroys its data key";
+        return Err(context(
+            Error::corrupt("the session cannot be read, so no receipt can say what was there").hint(hint),
+        ));
+    }
     let (receipt, removed) = engine.journal().erase(session, Some(author.to_owned())).await.map_err(context)?;
     let finished = engine.journal().finish_removal(session).await.map_err(context)?;
-    (cleared.dry_run, cleared.freed, cleared.elsewhere) = (false, removed.into(), finished.elsewhere);
+    (cleared.dry_run, cleared.freed) = (false, removed.into());
+    (cleared.elsewhere, cleared.kept) = (finished.elsewhere, finished.kept);
     Ok((cleared, receipt))
 }
 
 /// Deletes a session and everything in it, its data key too, whatever it is doing, unless somebody runs it
-/// (`Protected`). The sessions it started stay. A removal that stopped is finished: then the session was removed before, and
+/// (`Protected`). One that cannot be read goes as well, without its key. The sessions it started stay. A removal that stopped is finished: then the session was removed before, and
 /// what was left over of it is cleared.
 pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<Cleared> {
     let context = |error: Error| error.during("clear session").on(session);
@@ -227,6 +241,9 @@ pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool)
         Err(error) if *error.kind() == ErrorKind::NotFound => {
             let finished = finish(engine, session, dry_run).await.map_err(context)?;
             return finished.ok_or_else(|| context(error));
+        }
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            return clear_unreadable(engine, session, dry_run).await.map_err(context);
         }
         other => other.map_err(context)?,
     };
@@ -241,11 +258,34 @@ pub async fn clear_session(engine: &Engine, session: &SessionKey, dry_run: bool)
         branches,
         freed: Freed::default(),
         before: false,
+        unreadable: false,
         elsewhere: Vec::new(),
+        kept: Vec::new(),
     };
     if !dry_run {
         cleared.freed = engine.journal().clear_session(session).await.map_err(context)?.into();
-        cleared.elsewhere = engine.journal().finish_removal(session).await.map_err(context)?.elsewhere;
+        let finished = engine.journal().finish_removal(session).await.map_err(context)?;
+        (cleared.elsewhere, cleared.kept) = (finished.elsewhere, finished.kept);
+    }
+    Ok(cleared)
+}
+
+/// Deletes a session that cannot be read, or says so.
+async fn clear_unreadable(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<Cleared> {
+    let mut cleared = Cleared {
+        dry_run,
+        session: session.clone(),
+        branches: Vec::new(),
+        freed: Freed::default(),
+        before: false,
+        unreadable: true,
+        elsewhere: Vec::new(),
+        kept: Vec::new(),
+    };
+    if !dry_run {
+        cleared.freed = engine.journal().clear_session(session).await?.into();
+        let finished = engine.journal().finish_removal(session).await?;
+        (cleared.elsewhere, cleared.kept) = (finished.elsewhere, finished.kept);
     }
     Ok(cleared)
 }
@@ -263,6 +303,8 @@ async fn finish(engine: &Engine, session: &SessionKey, dry_run: bool) -> Result<
         branches: Vec::new(),
         freed: Freed { frames: 0, bytes: finished.bytes },
         before: true,
+        unreadable: false,
         elsewhere: finished.elsewhere,
+        kept: finished.kept,
     }))
 }

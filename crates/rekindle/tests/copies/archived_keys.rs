@@ -29,7 +29,7 @@ async fn prune(engine: &Engine, shelves: &[&Shelf], dry_run: bool) -> PrunedKeys
 }
 
 fn pruned(orphaned: u64, destroyed: u64, archived: u64) -> PrunedKeys {
-    PrunedKeys { dry_run: false, orphaned, destroyed, archived }
+    PrunedKeys { orphaned, destroyed, archived, ..PrunedKeys::default() }
 }
 
 #[tokio::test]

@@ -218,8 +218,15 @@ async fn removals(app: &App, engine: &Engine, repair: bool) -> Check {
         Ok(repaired) => repaired,
         Err(error) => return failed("removals", "those that stopped cannot be told", &error),
     };
-    let found = time::counted(repaired.found.len() as u64, "removal");
-    match (repaired.found.is_empty(), repaired.cleared.elsewhere.first()) {
+    let (kept, found): (Vec<_>, Vec<_>) = repaired.found.iter().partition(|orphan| orphan.kept.is_some());
+    let is_empty = found.is_empty();
+    let found = time::counted(found.len() as u64, "removal");
+    match (is_empty, repaired.cleared.elsewhere.first()) {
+        (true, _) if !kept.is_empty() => {
+            let orphan = kept[0];
+            let says = format!("large values of removed sessions stay in {}", orphan.place);
+            Check::warning("removals", says, orphan.kept.clone().unwrap_or_default())
+        }
         (true, _) => Check::good("removals", "none was left unfinished"),
         (false, Some(place)) => {
             let says = format!("large values of removed sessions are in {place}");

@@ -135,6 +135,16 @@ fn tell(app: &App, cleared: &Cleared) -> std::io::Result<()> {
             printable(place)
         ));
     }
+    if cleared.unreadable {
+        app.ui.note("it could not be read: if it was encrypted, `rekindle keys prune --apply` destroys its data key");
+    }
+    for place in &cleared.kept {
+        app.ui.note(format!(
+            "large values of it stay in {}: an earlier version wrote them, and other stores may use them; delete them by \
+             hand if none does",
+            printable(place)
+        ));
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
-pub use tend::{OrphanedKey, Rewrapped};
+pub use tend::{OrphanedKey, OrphanedKeys, Rewrapped};
 
 use self::stored::{ArchiveNote, StoredKey};
 use super::{Journal, ReceiptKey};
@@ -161,6 +161,7 @@ impl Journal {
         values.change(&Change::set(key, new.stored.clone()).if_is(None)).await?;
         // Erased since it was created: the key must not outlive that.
         match self.store.open(&header.key).await {
+            Ok(info) if !info.is_identified() => Ok(()),
             Ok(info) if info.header.incarnation == header.incarnation => Ok(()),
             Ok(_) => self.destroy_key(header).await.map(drop),
             Err(error) if *error.kind() == ErrorKind::NotFound => self.destroy_key(header).await.map(drop),

@@ -5,6 +5,9 @@
 //! three steps: it is marked as leaving, the sessions are looked at again, and it is deleted if it is still as it was marked. The
 //! creator of a session looks at its key afterwards ([`Journal::keep_key`]): before the deletion it takes the mark away, so
 //! that the deletion fails; behind it, it puts the key back.
+//!
+//! The key of a session is told by its header. As long as a session of the namespace is there and cannot be read, any key
+//! may be its key, and none is an orphan.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +19,7 @@ use super::{Journal, KeyOwner, context, edit, value_key};
 use crate::codec::KeyService;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Namespace, SessionKey};
-use crate::session::SessionQuery;
+use crate::session::{SessionInfo, SessionQuery};
 use crate::values::{Change, Changed, ValueKey, ValueKind, ValueQuery, Values};
 
 /// The outcome of wrapping the data keys of a namespace anew.
@@ -37,6 +40,25 @@ pub struct OrphanedKey {
     bytes: Bytes,
     /// The session it belonged to and the places where archives of it were written, if any were.
     pub archived: Option<(KeyOwner, Vec<String>)>,
+}
+
+/// The data keys of a namespace that belong to no session of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrphanedKeys {
+    /// The keys. None if there are unreadable sessions: any key may belong to them.
+    pub keys: Vec<OrphanedKey>,
+    /// The sessions that are there and cannot be read, each with the reason.
+    pub unreadable: Vec<String>,
+}
+
+/// The data keys that the listed sessions of a namespace may have.
+#[derive(Default)]
+struct Owned {
+    numbers: HashSet<u64>,
+    /// The sessions whose headers name a data key.
+    named: Vec<KeyOwner>,
+    /// The sessions whose keys cannot be told, each with the reason.
+    unreadable: Vec<String>,
 }
 
 impl OrphanedKey {
@@ -95,36 +117,71 @@ impl Journal {
 
     /// The data keys of a namespace that belong to no session of the store. Some of them may belong to archives
     /// ([`OrphanedKey::archived`]), or to sessions that are about to be created.
-    pub async fn orphaned_keys(&self, namespace: &Namespace) -> Result<Vec<OrphanedKey>> {
-        let Some(values) = self.store.values() else { return Ok(Vec::new()) };
-        let mut owned = HashSet::new();
-        self.each_owner(namespace, |owner| {
-            owned.insert(owner.number());
-        })
-        .await?;
-        let mut orphans = Vec::new();
+    pub async fn orphaned_keys(&self, namespace: &Namespace) -> Result<OrphanedKeys> {
+        let Some(values) = self.store.values() else { return Ok(OrphanedKeys::default()) };
+        let owned = self.owned_keys(namespace).await?;
+        let (mut keys, mut stored_numbers) = (Vec::new(), HashSet::new());
         let mut pages = KeyPages::new(namespace);
         while let Some(page) = pages.next(values).await? {
             for (name, bytes) in page {
+                let Some(number) = number_of(&name) else { continue };
+                stored_numbers.insert(number);
                 // Damaged bytes may be a key in a form that is not known here: it stays.
-                let (Some(number), Ok(stored)) = (number_of(&name), StoredKey::from_bytes(bytes.clone())) else {
-                    continue;
-                };
-                if owned.contains(&number) {
+                let Ok(stored) = StoredKey::from_bytes(bytes.clone()) else { continue };
+                if owned.numbers.contains(&number) {
                     continue;
                 }
                 let owner = stored.owner(namespace);
                 let archived = owner.zip(stored.notes.archived.map(|note| note.places));
-                orphans.push(OrphanedKey { number, bytes, archived });
+                keys.push(OrphanedKey { number, bytes, archived });
             }
         }
-        Ok(orphans)
+        if keys.is_empty() {
+            return Ok(OrphanedKeys::default());
+        }
+        let mut unreadable = owned.unreadable;
+        for owner in owned.named.iter().filter(|owner| !stored_numbers.contains(&owner.number())) {
+            // An altered header names another key than its own; a session that was removed since names none.
+            if self.is_there(owner).await? {
+                unreadable.push(format!("{}: its data key is not in the store", owner.session.id));
+            }
+        }
+        unreadable.extend(self.unlisted_sessions(namespace).await?);
+        if !unreadable.is_empty() {
+            keys.clear();
+        }
+        Ok(OrphanedKeys { keys, unreadable })
     }
 
-    /// Destroys orphaned keys that still are as they were found and still belong to no session. Returns how
-    /// many were. Safe to repeat, and beside sessions that are created.
+    /// Destroys orphaned keys that still are as they were found and still belong to no session. Returns how many were;
+    /// none if there is a session by now that cannot be read. Safe to repeat, and beside sessions that are created.
     pub async fn destroy_orphaned_keys(&self, namespace: &Namespace, orphans: &[OrphanedKey]) -> Result<u64> {
         let Some(values) = self.store.values() else { return Ok(0) };
+        let leaving = self.mark_leaving(values, namespace, orphans).await?;
+        if leaving.is_empty() {
+            return Ok(0);
+        }
+        let owned = self.owned_keys(namespace).await?;
+        let is_safe = owned.unreadable.is_empty() && self.unlisted_sessions(namespace).await?.is_empty();
+        let mut destroyed = 0;
+        for (number, marked) in leaving {
+            let key = key_of(namespace, number)?;
+            if !is_safe || owned.numbers.contains(&number) {
+                stay(values, &key).await?;
+                continue;
+            }
+            destroyed += u64::from(values.change(&Change::delete(key).if_is(Some(marked))).await? == Changed::Done);
+        }
+        Ok(destroyed)
+    }
+
+    /// Marks orphaned keys as leaving, as far as they are as they were found. Returns their marked forms by number.
+    async fn mark_leaving(
+        &self,
+        values: &dyn Values,
+        namespace: &Namespace,
+        orphans: &[OrphanedKey],
+    ) -> Result<HashMap<u64, Bytes>> {
         let mark = format!("{:032x}", u128::from_be_bytes(self.ids.nonce()));
         let mut leaving: HashMap<u64, Bytes> = HashMap::new();
         for orphan in orphans {
@@ -136,24 +193,7 @@ impl Journal {
                 leaving.insert(orphan.number, marked);
             }
         }
-        let mut there = HashSet::new();
-        self.each_owner(namespace, |owner| {
-            let number = owner.number();
-            if leaving.contains_key(&number) {
-                there.insert(number);
-            }
-        })
-        .await?;
-        let mut destroyed = 0;
-        for (number, marked) in leaving {
-            let key = key_of(namespace, number)?;
-            if there.contains(&number) {
-                stay(values, &key).await?;
-                continue;
-            }
-            destroyed += u64::from(values.change(&Change::delete(key).if_is(Some(marked))).await? == Changed::Done);
-        }
-        Ok(destroyed)
+        Ok(leaving)
     }
 
     /// Destroys the data key of a session whose archive was removed, unless the session is in the store or another
@@ -178,31 +218,62 @@ impl Journal {
         if !released.load(Ordering::SeqCst) || self.is_there(owner).await? {
             return Ok(());
         }
-        let bytes = stored.to_bytes()?;
-        let orphan = OrphanedKey { number: owner.number(), bytes, archived: None };
-        self.destroy_orphaned_keys(&owner.session.namespace, &[orphan]).await.map(drop)
+        let orphan = OrphanedKey { number: owner.number(), bytes: stored.to_bytes()?, archived: None };
+        let leaving = self.mark_leaving(values, &owner.session.namespace, &[orphan]).await?;
+        for marked in leaving.into_values() {
+            match self.is_there(owner).await {
+                Ok(false) => drop(values.change(&Change::delete(key.clone()).if_is(Some(marked))).await?),
+                kept => {
+                    stay(values, &key).await?;
+                    kept?;
+                }
+            }
+        }
+        Ok(())
     }
 
+    /// Returns whether the session is in the store. An error if one of its name is there that cannot be read.
     async fn is_there(&self, owner: &KeyOwner) -> Result<bool> {
         match self.store.open(&owner.session).await {
-            Ok(info) => Ok(info.header.incarnation == owner.incarnation),
+            Ok(info) if info.is_identified() => Ok(info.header.incarnation == owner.incarnation),
+            Ok(info) => Err(info.check_header().err().unwrap_or_else(|| Error::corrupt(why_unreadable(&info)))),
             Err(error) if *error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Visits the owners of all data keys that sessions of a namespace may have, page by page.
-    async fn each_owner(&self, namespace: &Namespace, mut visit: impl FnMut(KeyOwner)) -> Result<()> {
+    /// The data keys that the listed sessions of a namespace may have.
+    async fn owned_keys(&self, namespace: &Namespace) -> Result<Owned> {
+        let mut owned = Owned::default();
         let mut query = SessionQuery::new(namespace.clone()).with_limit(500);
         loop {
             let page = self.store.list(&query).await?;
-            page.sessions.iter().for_each(|info| visit(KeyOwner::of(&info.header)));
+            for info in &page.sessions {
+                let owner = KeyOwner::of(&info.header);
+                owned.numbers.insert(owner.number());
+                if !info.is_identified() {
+                    owned.unreadable.push(format!("{}: {}", info.header.key.id, why_unreadable(info)));
+                } else if info.header.names_data_key() {
+                    owned.named.push(owner);
+                }
+            }
             match page.next {
                 Some(next) => query.after = Some(next),
-                None => return Ok(()),
+                None => return Ok(owned),
             }
         }
     }
+
+    /// The sessions of a namespace that lists leave out, each with the reason.
+    async fn unlisted_sessions(&self, namespace: &Namespace) -> Result<Vec<String>> {
+        let unlisted = self.store.unlisted(namespace).await?;
+        let name = |session: Option<SessionKey>| session.map_or_else(|| "a session".into(), |key| key.id.to_string());
+        Ok(unlisted.into_iter().map(|defect| format!("{}: {}", name(defect.session), defect.detail)).collect())
+    }
+}
+
+fn why_unreadable(info: &SessionInfo) -> String {
+    info.damage.first().map_or_else(|| "its header cannot be read".to_owned(), |damage| damage.detail.clone())
 }
 
 /// The stored keys of a namespace, page by page.

@@ -47,11 +47,13 @@ impl Inner {
         Ok(lines)
     }
 
-    /// Moves the lines of a root into chunks. Of sessions that are gone, the root alone remembers that.
-    pub(super) async fn move_into_chunks(&self, namespace: &Namespace, root: &mut Root) -> Result<Moved> {
+    /// Moves the lines of a root into chunks. Of sessions that are gone, the root alone remembers that: from its chunk
+    /// such a line is taken when it is `new`, and never again.
+    pub(super) async fn move_into_chunks(&self, namespace: &Namespace, root: &mut Root, new: &[Line]) -> Result<Moved> {
         let mut moved = Moved::default();
         let mut targets: BTreeMap<Option<usize>, Vec<Line>> = BTreeMap::new();
-        for line in &root.recent {
+        let is_new = |line: &&Line| line.removed_at.is_none() || new.iter().any(|new| new.key == line.key);
+        for line in root.recent.iter().filter(is_new) {
             targets.entry(root.chunk_of(&line.key)).or_default().push(line.clone());
         }
         root.recent.retain(|line| line.removed_at.is_some());

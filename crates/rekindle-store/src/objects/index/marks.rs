@@ -118,7 +118,7 @@ impl Inner {
         let object = mark_name(namespace, key, &self.ids.nonce());
         let at = Started::now();
         self.bucket.put(&object, Bytes::from_static(b"{}")).await?;
-        {
+        let replaced: Vec<String> = {
             let mut marks = self.marks.lock();
             let marked = marks.entry(entry).or_insert_with(|| Marked {
                 namespace: namespace.clone(),
@@ -131,6 +131,13 @@ impl Inner {
             marked.version += 1;
             (marked.at, marked.changed, marked.now) = (at, Started::now(), None);
             marked.objects.push(object);
+            // The one before stays: a list under way may be past the name of the new one.
+            let replaced = marked.objects.len().saturating_sub(2);
+            marked.objects.drain(..replaced).collect()
+        };
+        if !replaced.is_empty() {
+            // One that stays is taken over by a list.
+            let _ = self.bucket.delete_all(&replaced).await;
         }
         self.settle_in_background();
         Ok(())
@@ -229,6 +236,31 @@ impl Drop for Settling {
     fn drop(&mut self) {
         if let Some(store) = self.0.upgrade() {
             store.marks.is_settling.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::marks_folder;
+    use super::*;
+    use crate::options::StoreOptions;
+    use rekindle_core::{SessionId, SessionKey};
+
+    #[tokio::test]
+    async fn a_session_that_runs_for_long_has_two_marks() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("objects:{}", directory.path().display());
+        let store = super::super::super::store::ObjectsStore::open(&url, StoreOptions::new()).unwrap();
+        let session: SessionKey = SessionId::new("a").unwrap().into();
+        let (folder, key) = (Folder::of(&session), LineKey { created_at: Timestamp(5), name: "a".into() });
+        for number in 1..=5 {
+            store.0.mark(&folder, &session.namespace, &key).await.unwrap();
+            let there = store.0.list_all(&marks_folder(&session.namespace)).await.unwrap();
+            let known = store.0.marks.of(&folder)[0].1.objects.clone();
+            assert_eq!(there.len(), number.min(2));
+            assert!(there.iter().all(|mark| known.contains(&mark.name)));
+            store.0.marks.lock().values_mut().for_each(|marked| marked.at = Started::ago(LASTS));
         }
     }
 }

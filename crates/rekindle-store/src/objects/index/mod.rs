@@ -65,7 +65,7 @@ impl Line {
     }
 }
 
-fn root_name(namespace: &Namespace) -> String {
+pub(super) fn root_name(namespace: &Namespace) -> String {
     format!("index/{}/root", file_name(namespace.as_str()))
 }
 

@@ -21,7 +21,7 @@ const READS_AT_ONCE: usize = 16;
 const TRIES: usize = 4;
 /// The age at which a mark is taken over: its process may not rely on it any more.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
-/// The most marks that one list takes over.
+/// The most sessions whose marks one list takes over.
 const TAKES_OVER: usize = 16;
 
 /// A line of a page: as the index has it, or to be read because it may be old.
@@ -203,11 +203,12 @@ impl Inner {
     /// Writes the lines of sessions whose marks no process relies on any more, and removes the marks.
     async fn take_over_marks(&self, namespace: &Namespace, mut marks: Vec<Listed>, now: &Now) -> Result<()> {
         marks.retain(|mark| now.early.since(mark.modified) > ABANDONED);
-        marks.truncate(TAKES_OVER);
         if marks.is_empty() || !self.writable {
             return Ok(());
         }
         let keys: BTreeSet<LineKey> = marks.iter().filter_map(|mark| parse_listed(&mark.name)).collect();
+        let keys: BTreeSet<LineKey> = keys.into_iter().take(TAKES_OVER).collect();
+        marks.retain(|mark| parse_listed(&mark.name).is_none_or(|key| keys.contains(&key)));
         let reads = keys.iter().map(|key| self.read_session(namespace, key, now));
         let mut lines = Vec::new();
         for seen in try_join_all(reads).await? {
@@ -228,10 +229,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes the marks of a session that is gone.
+    /// Removes the marks of a session that is gone, as far as no process relies on them: a session that is restored has
+    /// the same key, and may be marked by now. Lists take over the others later.
     pub(in super::super) async fn remove_marks(&self, namespace: &Namespace, key: &LineKey) -> Result<()> {
-        let marks = self.list_all(&marks_folder(namespace)).await?;
+        let (marks, now) = (self.list_all(&marks_folder(namespace)).await?, self.now().await?);
+        let is_abandoned = |mark: &Listed| now.early.since(mark.modified) > ABANDONED;
         let of_session = marks.into_iter().filter(|mark| parse_listed(&mark.name).as_ref() == Some(key));
+        let of_session = of_session.filter(is_abandoned);
         self.bucket.delete_all(&of_session.map(|mark| mark.name).collect::<Vec<_>>()).await
     }
 

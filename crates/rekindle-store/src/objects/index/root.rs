@@ -140,7 +140,7 @@ impl Inner {
             root.merge(lines);
             root.forget_removed(self.now().await?.early);
             let moved = match root.is_due(lines) {
-                true => match self.move_into_chunks(namespace, &mut root).await {
+                true => match self.move_into_chunks(namespace, &mut root, lines).await {
                     // Its chunks were replaced meanwhile, or the root is one from memory.
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
                         self.roots.remember(namespace, None);

@@ -3,6 +3,7 @@
 mod listed;
 mod raced;
 mod stopped;
+mod unreadable;
 
 use std::sync::Arc;
 

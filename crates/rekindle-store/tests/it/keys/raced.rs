@@ -70,7 +70,7 @@ async fn make(making: Making, here: Journal, source: Journal) -> Result<()> {
 }
 
 async fn prune(journal: Journal) -> Result<u64> {
-    let orphans = journal.orphaned_keys(&Namespace::default()).await?;
+    let orphans = journal.orphaned_keys(&Namespace::default()).await?.keys;
     journal.destroy_orphaned_keys(&Namespace::default(), &orphans).await
 }
 

@@ -72,7 +72,7 @@ async fn readable(journal: &Journal, context: &str) -> Vec<String> {
 
 async fn prune(journal: &Journal) -> Result<u64> {
     let namespace = Namespace::default();
-    let mut orphans = journal.orphaned_keys(&namespace).await?;
+    let mut orphans = journal.orphaned_keys(&namespace).await?.keys;
     orphans.retain(|orphan| orphan.archived.is_none());
     journal.destroy_orphaned_keys(&namespace, &orphans).await
 }

@@ -30,6 +30,7 @@ pub(in crate::operations) async fn unnamed(
             names: Vec::new(),
             bytes: 0,
             recorded: false,
+            kept: None,
         });
         orphan.names.push(name);
         orphan.bytes += bytes;
@@ -50,7 +51,7 @@ pub(in crate::operations) async fn clear_unnamed(
     for (name, bytes) in orphans(place, folder, older_than).await? {
         if orphan.names.contains(&name) {
             place.delete(&name).await?;
-            finished.add(Finished { objects: 1, bytes, elsewhere: Vec::new() });
+            finished.add(Finished { objects: 1, bytes, ..Finished::default() });
         }
     }
     Ok(finished)
