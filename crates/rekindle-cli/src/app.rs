@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rekindle::codec::Codec;
+use rekindle::core::codec::Codec;
 use rekindle::{Engine, Error, ErrorKind, Identity, Journal, Namespace, Result, SessionKey};
 use rekindle_store::private::Modes;
 use rekindle_store::{SystemClock, shown_url, system_ids};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rekindle::{BootTime, Clock, Error, Result, Timestamp};
+use rekindle::core::BootTime;
+use rekindle::{Clock, Error, Result, Timestamp};
 use rekindle_store::SystemClock;
 
 /// By how many seconds the wall clock of this process is off. For tests of processes whose clocks

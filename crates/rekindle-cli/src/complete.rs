@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use rekindle::codec::Codec;
+use rekindle::core::codec::Codec;
 use rekindle::{Journal, Namespace, SessionInfo, SessionQuery};
 use rekindle_store::{SystemClock, system_ids};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rekindle::codec::{KeyService, Wrapped};
+use rekindle::core::codec::{KeyService, Wrapped};
 use rekindle::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use rekindle::{Error, ErrorKind, OwnerId, SessionInfo, Status};
+use rekindle::core::OwnerId;
+use rekindle::{Error, ErrorKind, SessionInfo, Status};
 use rustix::process::{Pid, test_kill_process};
 
 use crate::ui::printable;

@@ -1,10 +1,10 @@
 //! Which session and which moment of it a person means: whole ids, their beginnings, `@` for the
 //! latest, and moments behind another `@`.
 
+use rekindle::core::{MAX_PAGE, Seq, StoreExt as _};
 use rekindle::operations::{self, At, HistoryOptions};
 use rekindle::{
-    BranchId, CheckpointId, Engine, Error, ErrorKind, MAX_PAGE, Position, Result, Seq, SessionInfo, SessionKey,
-    SessionQuery, StoreExt as _,
+    BranchId, CheckpointId, Engine, Error, ErrorKind, Position, Result, SessionInfo, SessionKey, SessionQuery,
 };
 
 use crate::ui::time;

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use rekindle::graph::GraphInput;
+use rekindle::plan::PlanInput;
 use rekindle::{
-    Agent, Error, Executor, Graph, Input, Json, Message, Plan, PlanInput, Result, ResumeOptions, RunHandle, RunOptions,
-    SecretRef, Session, operations, worker,
+    Agent, Error, Executor, Graph, Input, Json, Message, Plan, Result, ResumeOptions, RunHandle, RunOptions, SecretRef,
+    Session, operations, worker,
 };
 use rekindle_tools::McpServer;
 use serde_json::{Map, Value};

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rekindle::codec::Redaction;
-use rekindle::record::{LogAppend, LogSplice, RegisterSet, RegisterUnset};
-use rekindle::{Json, LogName, Record, RegisterKey, Result, State};
+use rekindle::core::codec::Redaction;
+use rekindle::core::record::{LogAppend, LogSplice, RegisterSet, RegisterUnset};
+use rekindle::core::{LogName, Record, RegisterKey};
+use rekindle::{Json, Result, State};
 use serde_json::Value;
 
 /// About how many bytes of items one record holds.

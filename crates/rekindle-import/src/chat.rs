@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use rekindle::codec::Redaction;
+use rekindle::core::codec::Redaction;
+use rekindle::core::record::{EffectIntent, EffectKind, EffectOutcome, OutcomeStatus};
+use rekindle::core::{Hash, Record};
 use rekindle::executor::stored::agent::{LoopState, Phase, Scope, call_effect};
 use rekindle::message::{Message, Part, Reasoning, Reference, Role, ToolCall, ToolResult};
-use rekindle::record::{EffectIntent, EffectKind, EffectOutcome, OutcomeStatus};
-use rekindle::{EffectId, Hash, Json, MessageId, Record, Result};
+use rekindle::{EffectId, Json, MessageId, Result};
 use serde_json::Value;
 
 use super::read::{Object, Read, array, field, is_same, text, truth};
@@ -288,7 +289,7 @@ impl Standing {
 /// The records of a call that ended, as the loop looks for them.
 fn settled(effect: &EffectId, call: &ToolCall, result: &Message) -> Result<[Record; 2]> {
     // As the loop recognises a call.
-    let hash = rekindle::digest(&call.arguments).unwrap_or_else(|_| Hash::of(call.arguments.as_str().as_bytes()));
+    let hash = rekindle::wait::digest(&call.arguments).unwrap_or_else(|_| Hash::of(call.arguments.as_str().as_bytes()));
     let intent = EffectIntent::new(effect.clone(), EffectKind::Tool, call.name.clone(), hash);
     let failed = result.results().any(|result| result.error);
     let status = if failed { OutcomeStatus::ToolError } else { OutcomeStatus::Ok };

@@ -276,7 +276,7 @@ async fn look(engine: &Engine, key: &SessionKey) -> Result<There> {
 /// it has no forks, and its last record is a checkpoint of the import.
 async fn is_untouched(engine: &Engine, info: &SessionInfo) -> Result<bool> {
     let (main, inbox) = (BranchId::main(), BranchId::inbox());
-    let strange = |branch: &rekindle::BranchInfo| {
+    let strange = |branch: &rekindle::core::BranchInfo| {
         branch.lease.is_some()
             || (branch.branch != main && branch.branch != inbox)
             || (branch.branch == inbox && branch.head.seq.0 > 0)

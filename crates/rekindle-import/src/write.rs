@@ -3,14 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rekindle::record::{
+use rekindle::core::record::{
     Checkpoint, CheckpointSource, CheckpointTrigger, CheckpointType, RunEnded, RunOutcome, RunStarted,
     SessionDescribed, Usage,
 };
-use rekindle::{
-    BranchId, CheckpointId, Error, Hash, Head, Json, Record, Result, RunId, Seq, SessionHeader, SessionKey, State,
-    Target,
-};
+use rekindle::core::{Hash, Head, Record, Seq, Target};
+use rekindle::{BranchId, CheckpointId, Error, Json, Result, RunId, SessionHeader, SessionKey, State};
 use serde_json::Value;
 
 use super::changes;

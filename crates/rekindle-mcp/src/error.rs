@@ -3,7 +3,8 @@
 
 use std::fmt::Display;
 
-use rekindle::{Error, ErrorKind, Retry};
+use rekindle::core::Retry;
+use rekindle::{Error, ErrorKind};
 use rmcp::ErrorData;
 use rmcp::model::CallToolResult;
 use schemars::JsonSchema;

@@ -1,7 +1,8 @@
 //! Sessions and checkpoints as resources: the same JSON that the operations give.
 
+use rekindle::core::{CheckpointInfo, Cursor};
 use rekindle::operations::{self, At, HistoryOptions};
-use rekindle::{CheckpointInfo, Cursor, Error, Result, SessionId, SessionInfo, SessionKey, SessionQuery};
+use rekindle::{Error, Result, SessionId, SessionInfo, SessionKey, SessionQuery};
 use rmcp::model::{
     CacheScope, CompleteRequestParams, CompletionInfo, ListResourceTemplatesResult, ListResourcesResult,
     ReadResourceResult, Reference, Resource, ResourceContents, ResourceTemplate,

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rekindle::queue::Notices;
-use rekindle::{Engine, ErrorKind, Hash, Result, SessionKey, SessionQuery, operations};
+use rekindle::core::Hash;
+use rekindle::core::queue::Notices;
+use rekindle::{Engine, ErrorKind, Result, SessionKey, SessionQuery, operations};
 use tokio::sync::broadcast;
 
 use crate::uri::Address;

@@ -1,6 +1,6 @@
 //! What tokens cost.
 
-use rekindle::record::Usage;
+use rekindle::core::record::Usage;
 use rekindle::{Error, Result};
 
 /// What a model costs, in units of a currency for a million tokens.

@@ -1,6 +1,6 @@
 //! What every builder checks. Faults are collected, so that one error names them all.
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{ToolOptions, ToolSpec};
 use rekindle::{Error, Json, Result};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The one place that says what is known of a call whose answer was lost.
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{ToolError, ToolOptions};
 
 /// Whether a call in doubt may be made again.

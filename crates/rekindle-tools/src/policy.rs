@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{Approval, Retries, ToolOptions};
 
 /// What is said of a tool by whoever uses it; what is `None` is left as it is.

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use rekindle::Epoch;
 use rekindle::Secret;
+use rekindle::core::Epoch;
 use rekindle::tool::{ToolContext, ToolError};
 use serde_json::Value;
 

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use rekindle::record::Durability;
+use rekindle::Durability;
+use rekindle::core::{
+    Append, Appended, BranchInfo, Capabilities, Fork, FramePage, Lease, LeaseRequest, NewSession, ReadFrames, Removal,
+    Removed, SessionPage,
+};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::tool;
-use rekindle::{
-    Agent, Append, Appended, BranchInfo, Capabilities, Engine, Fork, FramePage, Lease, LeaseRequest, NewSession,
-    ReadFrames, Removal, Removed, Result, SessionInfo, SessionKey, SessionPage, SessionQuery, Store,
-};
+use rekindle::{Agent, Engine, Result, SessionInfo, SessionKey, SessionQuery, Store};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use serde_json::json;
 

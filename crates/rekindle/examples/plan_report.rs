@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use rekindle::plan::{PlanInput, PlanResult, StepSpec, StepStatus};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{FnTool, ToolContext, ToolError, tool};
-use rekindle::{Engine, Error, Plan, PlanInput, PlanResult, Result, StepSpec, StepStatus};
+use rekindle::{Engine, Error, Plan, Result};
 use serde_json::{Value, json};
 
 // ---- The plan: what a user of Rekindle writes. ------------------------------------------------

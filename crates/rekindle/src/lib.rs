@@ -26,12 +26,13 @@
 //!
 //! * [`guide`]: chapters with examples, from a first agent to middleware of your own.
 //! * [`Engine`], [`Session`]: where work lives. [`Agent`], [`Plan`], [`Graph`], [`Flow`]: what does it.
-//! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement. An [`Executor`] has a [`Descriptor`], by which
+//! * [`tool`], [`model`], [`middleware`], [`executor`]: what you implement. An [`Executor`] has a [`Descriptor`](executor::Descriptor), by which
 //!   operations and front ends know its sessions.
 //! * [`RunOptions`], [`ResumeOptions`], [`RunHandle`], [`Events`]: how a run behaves, is resumed, held and watched.
 //! * [`operations`]: everything people can do to sessions; front ends call it.
 //! * [`worker`]: processes that share a store and run what is in its queues.
-//! * Everything of `rekindle-core` is here too: [`Journal`], [`Store`], [`record`], [`State`], [`retention`], [`Error`].
+//! * [`core`]: everything below the engine: records, states, journals, and the contract of stores.
+//! * [`prelude`]: the names that most programs use.
 
 #[cfg(test)]
 #[global_allocator]
@@ -60,27 +61,61 @@ pub mod worker;
 
 pub use async_trait::async_trait;
 pub use driver::{
-    Attempt, Budget, Budgets, DamagedInbox, Driver, Effect, End, Evicted, Fingerprint, Frequency, Inbox, NewCheckpoint,
-    OnWait, Performed, PersistFailure, Recorded, ResumeOptions, RunHandle, RunOptions, RunReport, Smart, Spent,
-    Stopper, Tried, WaitPurpose,
+    Budget, Budgets, DamagedInbox, Evicted, Frequency, OnWait, PersistFailure, ResumeOptions, RunHandle, RunOptions,
+    RunReport, Smart, Spent, Stopper,
 };
 pub use engine::Engine;
 pub use event::{Event, Events, LiveEvent, LiveKind};
 pub use executor::agent::{Agent, AgentBuilder, SubAgent};
 pub use executor::flow::{Flow, FlowContext};
-pub use executor::graph::{self, Graph, GraphBuilder};
-pub use executor::plan::{
-    Plan, PlanBuilder, PlanInput, PlanResult, PlanSpec, PlanState, PlanSummary, RetrySpec, StepResult, StepSpec,
-    StepStatus, StepView,
-};
-pub use executor::{Descriptor, Executor, Input};
+#[doc(inline)]
+pub use executor::{Executor, Input};
+#[doc(inline)]
+pub use graph::{Graph, GraphBuilder};
 pub use message::{Message, Role};
-pub use rekindle_core::record::RunOutcome;
-pub use rekindle_core::*;
+#[doc(inline)]
+pub use plan::{Plan, PlanBuilder};
+/// Everything below the engine: records, states, journals and the contract of stores.
+#[doc(no_inline)]
+pub use rekindle_core as core;
+pub use rekindle_core::record::{Durability, RunOutcome};
+pub use rekindle_core::{
+    BranchId, CheckpointId, Clock, EffectId, Error, ErrorKind, Identity, Journal, Json, MessageId, Namespace, Position,
+    Result, RunId, SessionHeader, SessionId, SessionInfo, SessionKey, SessionQuery, State, Status, Store, Timestamp,
+    WaitId,
+};
 pub use schemars;
 pub use secret::{Masks, Secret, SecretRef, SecretSource};
 pub use session::Session;
-pub use wait::digest;
+
+/// Graphs: nodes that do something, and edges that say what comes next.
+pub mod graph {
+    pub use crate::executor::graph::*;
+}
+
+/// Plans: steps that call tools, in the order their dependencies demand.
+pub mod plan {
+    pub use crate::executor::plan::*;
+}
+
+/// The names that most programs use.
+///
+/// ```
+/// use rekindle::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// let engine = Engine::memory()?;
+/// let session: Session = engine.create("trip-42").await?;
+/// assert_eq!(session.key().id.as_str(), "trip-42");
+/// # Ok(()) }
+/// ```
+pub mod prelude {
+    pub use crate::tool::tool;
+    pub use crate::{
+        Agent, Engine, Error, Flow, Graph, Json, Message, Plan, Result, ResumeOptions, RunOptions, RunReport, Session,
+    };
+}
 
 /// The example of the README is compiled with the documentation tests.
 #[cfg_attr(doctest, doc = include_str!("../../../README.md"))]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use rekindle::record::{EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome, WaitCloseReason, WaitClosed};
-use rekindle::{BranchId, Engine, Entry, Record, RunId, Seq, SessionKey};
+use rekindle::core::record::{EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome, WaitCloseReason, WaitClosed};
+use rekindle::core::{Entry, Record, Seq};
+use rekindle::{BranchId, Engine, RunId, SessionKey};
 
 use crate::Result;
 use crate::cashier::{PAY, is_cashier};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rekindle::core::QueueName;
 use rekindle::operations::{self, Enqueue, JobInput};
-use rekindle::{Engine, ErrorKind, Json, MessageId, QueueName, SessionHeader, SessionKey, Status};
+use rekindle::{Engine, ErrorKind, Json, MessageId, SessionHeader, SessionKey, Status};
 
 use crate::Result;
 use crate::audit::{self, Verdict};
@@ -152,7 +153,7 @@ fn is_courier(session: &SessionKey) -> bool {
 async fn patiently<T>(call: impl AsyncFn() -> rekindle::Result<T>) -> rekindle::Result<T> {
     loop {
         match call().await {
-            Err(error) if error.retry() == rekindle::Retry::Later => {
+            Err(error) if error.retry() == rekindle::core::Retry::Later => {
                 tokio::time::sleep(Duration::from_millis(100)).await
             }
             done => return done,
@@ -189,7 +190,7 @@ async fn feed(
             enqueue = enqueue.after(spread.mul_f64(number as f64 / count as f64));
         }
         while let Err(error) = operations::enqueue(&engine, &enqueue).await {
-            if error.retry() != rekindle::Retry::Later {
+            if error.retry() != rekindle::core::Retry::Later {
                 return Err(format!("{session} cannot be put in: {error}").into());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use rekindle::core::record::{CheckpointType, RegisterSet, RunOutcome};
+use rekindle::core::{Record, RegisterKey};
+use rekindle::executor::{Attempt, Driver, Effect, End, Fingerprint, NewCheckpoint, Performed, Tried};
 use rekindle::executor::{Descriptor, View};
-use rekindle::record::{CheckpointType, RegisterSet, RunOutcome};
-use rekindle::{
-    Attempt, Driver, Effect, EffectId, End, Error, Executor, Fingerprint, Input, Json, NewCheckpoint, Performed,
-    Record, RegisterKey, Result, State, Tried, async_trait,
-};
+use rekindle::{EffectId, Error, Executor, Input, Json, Result, State, async_trait};
 use serde::{Deserialize, Serialize};
 
 /// The register of where a checklist stands.

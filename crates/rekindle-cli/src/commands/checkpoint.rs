@@ -1,8 +1,9 @@
 //! `rekindle checkpoint`: marks where a session is; pins and tags marks.
 
 use clap::{Args, Subcommand};
+use rekindle::core::CheckpointInfo;
 use rekindle::operations::{self, Marked};
-use rekindle::{CheckpointId, CheckpointInfo, Engine, SessionKey};
+use rekindle::{CheckpointId, Engine, SessionKey};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 
-use rekindle::high_water::{self, GoneSession};
-use rekindle::{Engine, Error, ErrorKind, MAX_PAGE, Result, SessionKey, SessionQuery, operations};
+use rekindle::core::MAX_PAGE;
+use rekindle::core::high_water;
+use rekindle::core::high_water::GoneSession;
+use rekindle::{Engine, Error, ErrorKind, Result, SessionKey, SessionQuery, operations};
 
 use crate::app::App;
 use crate::failure::Failure;

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use rekindle::core::QueueName;
+use rekindle::core::queue::{JobState, KeyLimit, When};
 use rekindle::operations::{self, Enqueue, EnqueuedJob, JobInput};
-use rekindle::queue::{JobState, KeyLimit, When};
-use rekindle::{Engine, Error, Message, MessageId, QueueName, SessionHeader, SessionId, SessionKey, Timestamp};
+use rekindle::{Engine, Error, Message, MessageId, SessionHeader, SessionId, SessionKey, Timestamp};
 use rekindle_definitions::{Definition, RunInput};
 use serde_json::Value;
 

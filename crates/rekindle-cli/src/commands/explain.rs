@@ -1,7 +1,8 @@
 //! `rekindle explain`: what an error code means and what to do about it.
 
 use clap::Args;
-use rekindle::{CATALOG, CatalogEntry, Error};
+use rekindle::Error;
+use rekindle::core::{CATALOG, CatalogEntry};
 use serde_json::json;
 
 use crate::app::App;

@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rekindle::core::{DamageKind, file_name};
 use rekindle::operations::{self, Moved};
-use rekindle::{DamageKind, Engine, Error, ErrorKind, SessionKey, file_name};
+use rekindle::{Engine, Error, ErrorKind, SessionKey};
 use rekindle_store::private::Modes;
 use serde::Serialize;
 use serde_json::{Map, json};
@@ -156,7 +157,7 @@ async fn is_rolled_back(app: &App, engine: &Engine, session: &SessionKey) -> Res
     info.damage.iter().filter(|damage| damage.kind == DamageKind::Index).for_each(|damage| note(&damage.detail));
     let missing: Vec<_> = info.damage.into_iter().filter(|damage| damage.kind == DamageKind::RolledBack).collect();
     if !missing.is_empty() {
-        note(rekindle::high_water::rolled_back(session, &missing).message());
+        note(rekindle::core::high_water::rolled_back(session, &missing).message());
     }
     Ok(!missing.is_empty())
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
+use rekindle::core::orphans::{Orphan, OrphanKind};
 use rekindle::operations::{self, Garbage, GcOptions, OLD_ENOUGH};
-use rekindle::orphans::{Orphan, OrphanKind};
 
 use super::keys::{as_places, known_places};
 use crate::app::{Access, App};

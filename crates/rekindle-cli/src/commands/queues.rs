@@ -1,9 +1,10 @@
 //! `rekindle queues`: what is in the queues, and the jobs of one.
 
 use clap::Args;
+use rekindle::core::queue::{JobQuery, JobState, QueueInfo};
+use rekindle::core::{MAX_PAGE, QueueName};
 use rekindle::operations::{self, JobView, Jobs};
-use rekindle::queue::{JobQuery, JobState, QueueInfo};
-use rekindle::{Engine, Error, MAX_PAGE, QueueName, SessionId, Timestamp};
+use rekindle::{Engine, Error, SessionId, Timestamp};
 use serde_json::json;
 
 use crate::app::{Access, App};

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use clap::{Args, ValueEnum};
+use rekindle::Engine;
+use rekindle::core::Record;
 use rekindle::operations::{self, By, Comparison, Deed, ReplayStep, StepEnd};
-use rekindle::{Engine, Record};
 use serde_json::{Value, json};
 
 use crate::app::{Access, App};

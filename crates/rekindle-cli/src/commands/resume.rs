@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rekindle::core::record::EffectKind;
 use rekindle::operations::{self, At, EffectView, Shown};
-use rekindle::record::EffectKind;
 use rekindle::{BranchId, Engine, Error, ErrorKind, ResumeOptions, RunHandle, SessionKey};
 use rekindle_definitions::Built;
 

@@ -4,7 +4,8 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use rekindle::{Engine, Error, ResumeOptions, Seq, SessionHeader, SessionId, operations};
+use rekindle::core::Seq;
+use rekindle::{Engine, Error, ResumeOptions, SessionHeader, SessionId, operations};
 use rekindle_definitions::{Built, Definition, Kind, RunInput};
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! `rekindle send`: a message for a session, whoever runs it, now or later.
 
 use clap::{Args, ValueEnum};
-use rekindle::record::InboxMode;
+use rekindle::core::record::InboxMode;
 use rekindle::{Error, Message, MessageId, operations};
 
 use crate::app::{Access, App};

@@ -1,8 +1,8 @@
 //! `rekindle settle`: says what became of a call of which nobody knows whether it happened.
 
 use clap::Args;
+use rekindle::core::record::EffectKind;
 use rekindle::operations::{self, EffectView, Settlement};
-use rekindle::record::EffectKind;
 use rekindle::{EffectId, Error, Result, SessionKey};
 
 use crate::app::{Access, App};

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rekindle::{Error, Hash, Result};
+use rekindle::core::Hash;
+use rekindle::{Error, Result};
 use rekindle_definitions::{Definition, Document, Format, SourceFile};
 use serde::Serialize;
 

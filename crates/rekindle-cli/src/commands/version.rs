@@ -1,8 +1,8 @@
 //! `rekindle version`: which version this is, and what is in it.
 
 use clap::Args;
-use rekindle::EXPORT_VERSION;
-use rekindle::codec::FORMAT_VERSION;
+use rekindle::core::EXPORT_VERSION;
+use rekindle::core::codec::FORMAT_VERSION;
 use serde::Serialize;
 
 use crate::app::App;

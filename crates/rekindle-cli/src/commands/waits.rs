@@ -2,8 +2,8 @@
 
 use clap::Args;
 use rekindle::Timestamp;
+use rekindle::core::record::WaitKind;
 use rekindle::operations::{self, OpenWait};
-use rekindle::record::WaitKind;
 
 use crate::app::{Access, App};
 use crate::exit::Exit;

@@ -1,7 +1,7 @@
 //! `rekindle workers`: the workers that live.
 
 use clap::Args;
-use rekindle::queue::WorkerInfo;
+use rekindle::core::queue::WorkerInfo;
 use rekindle::{Timestamp, operations};
 use serde_json::json;
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use rekindle::core::LogName;
+use rekindle::core::record::{EffectIntent, EffectKind, EffectOutcome, OutcomeStatus, Usage};
 use rekindle::message::{Message, Part, Role};
-use rekindle::record::{EffectIntent, EffectKind, EffectOutcome, OutcomeStatus, Usage};
-use rekindle::{EffectId, Engine, LogName, SessionKey, State};
+use rekindle::{EffectId, Engine, SessionKey, State};
 
 /// How many messages are looked at for what calls under way were given.
 const LOOK_BACK: usize = 64;
@@ -190,7 +191,7 @@ mod tests {
             .text(|text| {
                 let mut calls = Calls::default();
                 for line in text.lines() {
-                    if let Ok(rekindle::Record::EffectOutcome(outcome)) = serde_json::from_str(line) {
+                    if let Ok(rekindle::core::Record::EffectOutcome(outcome)) = serde_json::from_str(line) {
                         let _ = calls.end(&outcome);
                     }
                 }

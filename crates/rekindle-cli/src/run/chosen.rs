@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rekindle::{Engine, Error, ErrorKind, Hash, Result, SecretRef, SessionInfo, SessionKey};
+use rekindle::core::Hash;
+use rekindle::{Engine, Error, ErrorKind, Result, SecretRef, SessionInfo, SessionKey};
 use rekindle_definitions::Definition;
 
 use super::definition::{Remembered, load};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use rekindle::codec::Redaction;
-use rekindle::record::Durability;
+use rekindle::Durability;
+use rekindle::core::codec::Redaction;
 use rekindle::{Budget, DamagedInbox, Error, Json, OnWait, Result, ResumeOptions, RunOptions, Secret};
 use rekindle_definitions::RunInput;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What came of a run: the answer on standard output, the rest beside it, and the line that goes
 //! on from here.
 
-use rekindle::record::WaitKind;
+use rekindle::core::record::WaitKind;
 use rekindle::{ErrorKind, RunOutcome, RunReport};
 use serde_json::json;
 

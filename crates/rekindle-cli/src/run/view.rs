@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
+use rekindle::core::Record;
+use rekindle::core::record::{CheckpointTrigger, EffectKind, LogAppend, OutcomeStatus, WaitKind, WaitOpened};
 use rekindle::message::{Message, Role};
-use rekindle::record::{CheckpointTrigger, EffectKind, LogAppend, OutcomeStatus, WaitKind, WaitOpened};
-use rekindle::{Event, LiveEvent, LiveKind, Record};
+use rekindle::{Event, LiveEvent, LiveKind};
 use serde_json::json;
 
 use super::calls::{Call, Calls, Ended};

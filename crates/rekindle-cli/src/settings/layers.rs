@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use rekindle::{Hash, SecretRef};
+use rekindle::SecretRef;
+use rekindle::core::Hash;
 use rekindle_definitions::{Document, Fault, Faults, Format};
 use serde_json::{Map, Value};
 

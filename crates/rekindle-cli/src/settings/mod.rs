@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::codec::{Codec, KeyRing, Redaction};
+use rekindle::core::codec::{Codec, KeyRing, Redaction};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::graph::CheckpointConfig;
-use rekindle::retention::{Policy, Rule};
 use rekindle::{Error, Frequency, Result, RunOptions, Secret, SecretRef, SecretSource as _};
 use rekindle_definitions::{Faults, RunOptionsSpec, SecretText};
 use rekindle_store::{StoreOptions, shown_url};

@@ -5,7 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rekindle::{Error, ErrorKind, Hash, Result};
+use rekindle::core::Hash;
+use rekindle::{Error, ErrorKind, Result};
 
 /// The number of contents of one file that stay trusted: edited files are run often.
 const CONTENTS: usize = 16;

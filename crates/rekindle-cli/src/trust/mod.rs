@@ -9,7 +9,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rekindle::{Error, ErrorKind, Hash, Result};
+use rekindle::core::Hash;
+use rekindle::{Error, ErrorKind, Result};
 use rekindle_definitions::{Definition, SourceFile};
 
 pub use ledger::{Ledger, key};

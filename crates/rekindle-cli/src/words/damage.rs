@@ -1,6 +1,7 @@
 //! Damage, as a note beside what can still be read.
 
-use rekindle::{Damage, DamageKind, SessionKey};
+use rekindle::SessionKey;
+use rekindle::core::{Damage, DamageKind};
 
 use super::next;
 use crate::app::App;

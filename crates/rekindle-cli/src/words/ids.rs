@@ -41,7 +41,8 @@ fn common(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use rekindle::{IdSource, WaitId};
+    use rekindle::WaitId;
+    use rekindle::core::IdSource;
 
     use super::*;
 

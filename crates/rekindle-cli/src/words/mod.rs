@@ -10,7 +10,7 @@ pub mod value;
 
 use std::time::Duration;
 
-use rekindle::record::WaitDecision;
+use rekindle::core::record::WaitDecision;
 use rekindle::{Spent, Timestamp};
 use serde::Serialize;
 

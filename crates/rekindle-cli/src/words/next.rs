@@ -1,9 +1,9 @@
 //! The lines to run next, as they would be typed: quoted for a shell, with the store and the
 //! namespace if those were said too.
 
+use rekindle::core::queue::Job;
+use rekindle::core::record::{EffectKind, InDoubtPolicy, WaitKind, WaitOpened};
 use rekindle::operations::{self, EffectView, WaitView};
-use rekindle::queue::Job;
-use rekindle::record::{EffectKind, InDoubtPolicy, WaitKind, WaitOpened};
 use rekindle::{BranchId, Engine, Error, ErrorKind, SessionKey};
 use rekindle_store::shown_url;
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! A record on one line.
 
-use rekindle::record::{EffectIntent, EffectOutcome, WaitOpened};
-use rekindle::{Json, Record};
+use rekindle::Json;
+use rekindle::core::Record;
+use rekindle::core::record::{EffectIntent, EffectOutcome, WaitOpened};
 
 use super::{conversation, name_of, number, value};
 use crate::ui::fit;

@@ -2,8 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use rekindle::record::RegisterSet;
-use rekindle::{Append, BranchId, Json, Record, RegisterKey, Target};
+use rekindle::core::record::RegisterSet;
+use rekindle::core::{Append, Record, RegisterKey, Target};
+use rekindle::{BranchId, Json};
 
 use crate::moving::frames;
 use crate::support::{Place, on_narrow_terminal, without_sizes};

@@ -1,7 +1,7 @@
 //! Looking back: log, diff, replay.
 
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::operations::{self, At, Change};
-use rekindle::retention::{Policy, Rule};
 use rekindle::{Json, Message};
 
 use crate::scenes;

@@ -1,14 +1,13 @@
 //! Sessions in every state a command can meet, made by real runs of scripted agents.
 
+use rekindle::core::record::{EffectIntent, EffectKind, InDoubtPolicy, LogAppend, RegisterSet, RunStarted, Usage};
+use rekindle::core::{LogName, Record, RegisterKey, Target};
 use rekindle::message::{Message, Part, Role, ToolCall};
 use rekindle::operations::{self, At, Change, ForkOptions};
-use rekindle::record::{EffectIntent, EffectKind, InDoubtPolicy, LogAppend, RegisterSet, RunStarted, Usage};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{Approval, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
-use rekindle::{
-    Agent, BranchId, EffectId, Engine, Json, LogName, Record, RegisterKey, RunId, SessionHeader, SessionKey, Target,
-};
+use rekindle::{Agent, BranchId, EffectId, Engine, Json, RunId, SessionHeader, SessionKey};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use serde_json::json;
 
@@ -83,7 +82,7 @@ pub fn ask(place: &Place, id: &str, spec: WaitSpec) {
 /// A run that died while it made a call that must not be made twice.
 pub fn dead(place: &Place, id: &str) {
     let call = ToolCall::new("c1", "pay", Json::parse(r#"{"cents":5}"#).unwrap());
-    let hash = rekindle::digest(&call.arguments).unwrap();
+    let hash = rekindle::wait::digest(&call.arguments).unwrap();
     let said = [Message::user("pay"), Message::new(Role::Assistant, vec![Part::ToolCall(call.clone())])];
     let said = said.iter().map(|message| message.to_json().unwrap()).collect();
     let at = Json::parse(r#"{"turn":1,"iteration":1,"step":1,"phase":"act"}"#).unwrap();

@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rekindle::core::{LeaseAction, LeaseRequest, OwnerId};
 use rekindle::wait::WaitSpec;
-use rekindle::{BranchId, Json, LeaseAction, LeaseRequest, OwnerId};
+use rekindle::{BranchId, Json};
 
 use crate::scenes;
 use crate::support::{Place, Said};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rekindle::{Error, ErrorKind, Fingerprint, Hash, Result as Outcome, Secret, SecretRef, SecretSource, State};
+use rekindle::core::Hash;
+use rekindle::executor::Fingerprint;
+use rekindle::{Error, ErrorKind, Result as Outcome, Secret, SecretRef, SecretSource, State};
 
 use super::DefinitionBuilder;
 use crate::definition::Definition;
@@ -98,8 +100,9 @@ impl SecretSource for Placeholders {
 
 #[cfg(test)]
 mod tests {
-    use rekindle::record::RegisterSet;
-    use rekindle::{Json, Record, RegisterKey};
+    use rekindle::Json;
+    use rekindle::core::record::RegisterSet;
+    use rekindle::core::{Record, RegisterKey};
 
     use super::*;
 

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rekindle::core::Hash;
 use rekindle::tool::{Tool, ToolSpec};
-use rekindle::{Error, Hash, Json, SubAgent};
+use rekindle::{Error, Json, SubAgent};
 use rekindle_tools::{CommandOutput, CommandTool, FileAccess, HttpBody, HttpTool, Stdin, file_tools_except};
 use serde_json::json;
 

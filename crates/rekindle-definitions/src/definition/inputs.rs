@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use rekindle::graph::{GraphInput, GraphSpec};
 use rekindle::operations::JobInput;
-use rekindle::{Error, Json, Message, PlanInput, Result};
+use rekindle::plan::PlanInput;
+use rekindle::{Error, Json, Message, Result};
 use serde_json::Value;
 
 use super::Body;

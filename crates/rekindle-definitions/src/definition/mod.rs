@@ -16,9 +16,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rekindle::SecretRef;
+use rekindle::core::Hash;
 use rekindle::graph::GraphSpec;
+use rekindle::plan::PlanSpec;
 use rekindle::schemars::{self, JsonSchema};
-use rekindle::{Hash, PlanSpec, SecretRef};
 use serde::Deserialize;
 
 use crate::build::DefinitionBuilder;

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use rekindle::core::Hash;
 use rekindle::graph::{EdgeSpec, GraphSpec, NodeSpec};
+use rekindle::plan::{PlanSpec, StepSpec};
 use rekindle::schemars::JsonSchema;
-use rekindle::{Hash, PlanSpec, StepSpec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -14,7 +14,7 @@ mod yaml;
 use std::path::Path;
 use std::sync::Arc;
 
-use rekindle::Hash;
+use rekindle::core::Hash;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Agents in files.
 
-use rekindle::RetrySpec;
+use rekindle::plan::RetrySpec;
 use rekindle::schemars::{self, JsonSchema};
 use serde::Deserialize;
 

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rekindle::PlanSpec;
 use rekindle::graph::GraphSpec;
+use rekindle::plan::PlanSpec;
 use rekindle::schemars::generate::SchemaSettings;
 use rekindle::schemars::{self, JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;

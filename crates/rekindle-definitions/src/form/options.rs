@@ -1,6 +1,6 @@
 //! How runs behave, as files and configuration say it.
 
-use rekindle::record::Durability;
+use rekindle::Durability;
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::{DamagedInbox, OnWait, PersistFailure, RunOptions};
 use serde::Deserialize;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use rekindle::RetrySpec;
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
+use rekindle::plan::RetrySpec;
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{Approval, Retries};
 use rekindle_tools::ToolPolicy;

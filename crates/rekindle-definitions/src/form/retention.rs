@@ -1,6 +1,6 @@
 //! What is kept when a run ends.
 
-use rekindle::retention::{Policy, Rule};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::schemars::{self, JsonSchema};
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;

@@ -6,8 +6,9 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use rekindle::record::{CheckpointTrigger, CheckpointType, RunOutcome, Usage};
-use rekindle::{Engine, Json, Result, StepStatus};
+use rekindle::core::record::{CheckpointTrigger, CheckpointType, RunOutcome, Usage};
+use rekindle::plan::StepStatus;
+use rekindle::{Engine, Json, Result};
 
 use self::state::{Before, PlanState};
 use self::table::{Key, Stored, Table, place};
@@ -23,7 +24,8 @@ use super::{Admitted, Import, ImportOptions, ImportReport};
 /// ```no_run
 /// # async fn example() -> rekindle::Result<()> {
 /// use rekindle_import::ImportOptions;
-/// use rekindle::{Engine, PlanSpec};
+/// use rekindle::Engine;
+/// use rekindle::plan::PlanSpec;
 ///
 /// let engine = Engine::open("sqlite:./rekindle.db")?;
 /// let report = rekindle_import::checkpoint_table(&engine, "./old.db".as_ref(), ImportOptions::new()).await?;

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rekindle::executor::plan::LastError;
+use rekindle::core::record::RunOutcome;
 use rekindle::executor::stored::MEMORY;
 use rekindle::executor::stored::plan::{PLAN, PlanRegister, STEP, StepRegister, results as results_log};
-use rekindle::record::RunOutcome;
-use rekindle::{Json, PlanSpec, StepResult, StepSpec, StepStatus, Timestamp};
+use rekindle::plan::LastError;
+use rekindle::plan::{PlanSpec, StepResult, StepSpec, StepStatus};
+use rekindle::{Json, Timestamp};
 use serde_json::Value;
 
 use crate::read::{Object, Read, array, count, field, sub, text};

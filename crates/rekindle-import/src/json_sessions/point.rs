@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use rekindle::Json;
+use rekindle::core::record::{CheckpointSource, CheckpointType, RunOutcome};
 use rekindle::executor::stored::agent::{self, Phase, Scope};
 use rekindle::message::Message;
 use rekindle::operations::pending::PendingWrite;
-use rekindle::record::{CheckpointSource, CheckpointType, RunOutcome};
 use serde_json::Value;
 
 use super::survey::{Item, Kind};

@@ -7,7 +7,7 @@ mod survey;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rekindle::record::{CheckpointSource, CheckpointTrigger, RunOutcome};
+use rekindle::core::record::{CheckpointSource, CheckpointTrigger, RunOutcome};
 use rekindle::{Engine, Error, Json, Result};
 use serde_json::Value;
 

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rekindle::codec::Redaction;
+use rekindle::Json;
+use rekindle::core::Record;
+use rekindle::core::codec::Redaction;
+use rekindle::core::record::CheckpointType;
 use rekindle::executor::stored::MEMORY;
 use rekindle::executor::stored::agent::{LOOP, LoopState, MESSAGES_OF, Phase as LoopPhase, Scope};
 use rekindle::executor::stored::graph::{
@@ -10,8 +13,6 @@ use rekindle::executor::stored::graph::{
 };
 use rekindle::graph::{GraphMetrics, Visited};
 use rekindle::message::Message;
-use rekindle::record::CheckpointType;
-use rekindle::{Json, Record};
 use serde_json::{Value, json};
 
 use crate::chat::{self, Standing};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use rekindle::Timestamp;
-use rekindle::record::RunOutcome;
+use rekindle::core::record::RunOutcome;
 use serde_json::Value;
 
 use super::Directory;

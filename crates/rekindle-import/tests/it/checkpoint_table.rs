@@ -1,8 +1,9 @@
 //! A checkpoint table.
 
+use rekindle::core::record::{CheckpointTrigger, CheckpointType};
 use rekindle::operations::{self, ForkOptions};
-use rekindle::record::{CheckpointTrigger, CheckpointType};
-use rekindle::{Engine, PlanSpec, Status};
+use rekindle::plan::PlanSpec;
+use rekindle::{Engine, Status};
 use rekindle_import::{ImportOptions, ImportReport};
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use rekindle::core::record::{CheckpointSource, CheckpointTrigger, CheckpointType};
 use rekindle::message::Part;
 use rekindle::operations::{self, At, ForkOptions, pending};
-use rekindle::record::{CheckpointSource, CheckpointTrigger, CheckpointType};
 use rekindle::tool::{ToolError, tool};
 use rekindle::{Agent, Engine, Message, ResumeOptions, Role, RunOutcome, SessionQuery, Status};
 use rekindle_import::{Existing, ImportOptions, ImportReport};

@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rekindle::core::LogName;
+use rekindle::core::record::Checkpoint;
 use rekindle::operations::{self, At, HistoryOptions, Inspected};
-use rekindle::record::Checkpoint;
-use rekindle::{CheckpointId, Engine, LogName, SessionKey};
+use rekindle::{CheckpointId, Engine, SessionKey};
 use rekindle_import::ImportReport;
 use serde_json::Value;
 

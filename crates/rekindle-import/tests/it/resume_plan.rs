@@ -1,11 +1,10 @@
 //! Plans that began elsewhere and go on here.
 
 use rekindle::operations;
+use rekindle::plan::{PlanResult, PlanSpec, StepStatus};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{
-    CheckpointId, Engine, Plan, PlanResult, PlanSpec, Result, ResumeOptions, RunOutcome, Session, StepStatus,
-};
+use rekindle::{CheckpointId, Engine, Plan, Result, ResumeOptions, RunOutcome, Session};
 use rekindle_import::ImportOptions;
 use serde_json::{Map, Value, json};
 

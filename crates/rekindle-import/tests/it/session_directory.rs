@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use rekindle::core::record::CheckpointType;
 use rekindle::operations::{self, ForkOptions};
-use rekindle::record::CheckpointType;
 use rekindle::{Engine, SessionKey, Status};
 use rekindle_import::{ImportOptions, ImportReport};
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use rekindle::core::record::Checkpoint;
 use rekindle::operations::{self, At, Change};
-use rekindle::record::Checkpoint;
 use rekindle::{Engine, Json, Result, SessionKey};
 use rekindle_import::{Existing, ImportOptions, ImportReport};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};

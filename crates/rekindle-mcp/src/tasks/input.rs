@@ -1,8 +1,9 @@
 //! Waits as requests for input, and the responses to them as answers.
 
+use rekindle::core::Hash;
+use rekindle::core::record::WaitKind;
 use rekindle::operations::{Answer, RunProgress, WaitView};
-use rekindle::record::WaitKind;
-use rekindle::{Hash, Identity, Json};
+use rekindle::{Identity, Json};
 use rmcp::ErrorData;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,

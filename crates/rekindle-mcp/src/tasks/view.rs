@@ -1,8 +1,8 @@
 //! A run as clients see it: as a task of the protocol, and as the result of a tool.
 
+use rekindle::core::queue::JobState;
+use rekindle::core::record::WaitKind;
 use rekindle::operations::{RunPhase, RunProgress, WaitView};
-use rekindle::queue::JobState;
-use rekindle::record::WaitKind;
 use rekindle::{Error, ErrorKind};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus};

@@ -1,8 +1,9 @@
 //! `answer_wait`.
 
+use rekindle::core::Hash;
+use rekindle::core::record::Decision;
 use rekindle::operations::{self, Answer as GivenAnswer};
-use rekindle::record::Decision;
-use rekindle::{BranchId, Hash, Json, Result, WaitId};
+use rekindle::{BranchId, Json, Result, WaitId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! `checkpoint_list`.
 
+use rekindle::core::CheckpointInfo;
 use rekindle::operations::{self, HistoryOptions};
-use rekindle::{CheckpointId, CheckpointInfo, Result};
+use rekindle::{CheckpointId, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rekindle::core::CheckpointInfo;
+use rekindle::core::record::CheckpointType;
 use rekindle::operations::{At, Change, WaitView};
-use rekindle::record::CheckpointType;
-use rekindle::{CheckpointId, CheckpointInfo, Json, Position, Result, Timestamp};
+use rekindle::{CheckpointId, Json, Position, Result, Timestamp};
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rekindle::core::LogName;
 use rekindle::executor::View;
 use rekindle::operations::{self, EffectView, Inspected, RunView};
-use rekindle::{Engine, Error, Json, LogName, Result, State};
+use rekindle::{Engine, Error, Json, Result, State};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

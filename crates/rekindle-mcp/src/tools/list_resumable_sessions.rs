@@ -1,7 +1,8 @@
 //! `list_resumable_sessions`.
 
+use rekindle::core::Cursor;
 use rekindle::operations::{self, Shown};
-use rekindle::{Cursor, ErrorKind, Result, SessionQuery, Status};
+use rekindle::{ErrorKind, Result, SessionQuery, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -109,8 +109,8 @@ fn stop_reason(reason: &str) -> StopReason {
 #[cfg(test)]
 mod tests {
     use rekindle::Json;
+    use rekindle::core::record::Usage;
     use rekindle::message::{Part, Reasoning, ToolCall};
-    use rekindle::record::Usage;
     use serde_json::json;
 
     use super::*;

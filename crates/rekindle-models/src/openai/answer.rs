@@ -137,8 +137,8 @@ fn stop_reason(finish: &str) -> StopReason {
 
 #[cfg(test)]
 mod tests {
+    use rekindle::core::record::Usage;
     use rekindle::message::ToolCall;
-    use rekindle::record::Usage;
     use serde_json::json;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rekindle::core::record::Usage;
 use rekindle::model::{ModelError, StopReason};
-use rekindle::record::Usage;
 use serde_json::Value;
 
 use super::{By, Call, Expect, Failure, Script, Stop, Turn, TurnUsage, When};

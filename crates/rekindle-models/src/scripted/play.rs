@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rekindle::Json;
+use rekindle::core::record::Usage;
 use rekindle::message::{Part, Reasoning, ToolCall};
 use rekindle::model::{Answer, Deltas, ModelError, ModelRequest};
-use rekindle::record::Usage;
 
 use super::choose::{Choice, Place};
 use super::request::difference;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rekindle::core::record::Usage;
 use rekindle::model::ModelError;
-use rekindle::record::Usage;
 use serde_json::json;
 
 use crate::asking::{KEY, Provider, anthropic, ask, fails, heard, hello, model_at, openai, sse, text_of};

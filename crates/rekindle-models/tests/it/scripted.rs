@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rekindle::Json;
+use rekindle::core::record::Usage;
 use rekindle::message::{Message, Part, ToolResult};
 use rekindle::model::{Answer, Delta, Deltas, Model, ModelCapabilities, ModelError, ModelRequest, StopReason};
-use rekindle::record::Usage;
 use rekindle::reduction::View;
 use rekindle::tool::ToolSpec;
 use rekindle_models::{By, Call, Expect, Script, ScriptedModel, Stop, Turn};

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rekindle::Epoch;
+use rekindle::core::Epoch;
 use rekindle::tool::{HeldLease, ToolContext, ToolError};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;

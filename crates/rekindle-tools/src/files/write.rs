@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use rekindle::Json;
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use serde::Deserialize;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Building an [`HttpTool`].
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{ToolOptions, ToolSpec};
 use rekindle::{Error, Json, Result};
 use reqwest::Method;

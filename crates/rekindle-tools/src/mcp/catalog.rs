@@ -123,7 +123,7 @@ fn legal(prefix: &str, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rekindle::record::InDoubtPolicy;
+    use rekindle::core::record::InDoubtPolicy;
 
     use super::*;
 

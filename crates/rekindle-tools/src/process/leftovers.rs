@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rekindle::Epoch;
+use rekindle::core::Epoch;
 use rustix::process::{Pid, Signal, getuid, kill_process, kill_process_group};
 
 use super::guard::{FENCE, GUARD, KEY};

@@ -160,7 +160,7 @@ fn every_fault_of_a_declaration_is_named() {
     check(tool(&[]).command(["x", "${secrets.t}"]), "allowed in headers and environment variables only");
     check(tool(&[]).command(["x"]).environment("A=B", "c"), "`A=B` is no name of a variable");
     check(tool(&["a-b", "a_b"]).shell("x"), "are both `REKINDLE_ARG_A_B`");
-    let asks = ToolOptions { in_doubt: Some(rekindle::record::InDoubtPolicy::Check), ..ToolOptions::default() };
+    let asks = ToolOptions { in_doubt: Some(rekindle::core::record::InDoubtPolicy::Check), ..ToolOptions::default() };
     check(tool(&[]).command(["x"]).options(asks), "the policy `check` needs a `check_command`");
 }
 

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use rekindle::codec::Codec;
+use rekindle::core::IdSource;
+use rekindle::core::codec::Codec;
 use rekindle::tool::Tool;
-use rekindle::{Agent, Clock, Engine, IdSource, Journal, Store};
+use rekindle::{Agent, Clock, Engine, Journal, Store};
 use rekindle_store::{MemoryStore, StoreOptions};
 use rekindle_testkit::ManualClock;
 use rekindle_tools::{CommandOutput, CommandTool, CommandToolBuilder, EditFile, HttpTool};

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::Tool;
 use rekindle_tools::{EditFile, FileAccess, ListFiles, ReadFile, WriteFile, file_tools};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Requests: what a server sees, what comes of its answers, and what is tried again.
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{Tool as _, ToolOptions};
 use rekindle_tools::{HttpBody, HttpTool, HttpToolBuilder};
 use serde_json::json;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rekindle::core::record::{InDoubtPolicy, WaitOpened};
 use rekindle::operations::{Answer, answer};
-use rekindle::record::{InDoubtPolicy, WaitOpened};
 use rekindle::tool::{Retries, ToolOptions};
 use rekindle::{Agent, Event, LiveKind, ResumeOptions, RunOutcome, Session};
 use rekindle_tools::{CommandOutput, CommandTool, CommandToolBuilder};

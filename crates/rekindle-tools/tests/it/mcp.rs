@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::record::InDoubtPolicy;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::{Retries, Tool};
 use rekindle::{Event, LiveKind, RunOutcome, Secret};
 use rekindle_tools::{McpServer, McpServerBuilder, ToolPolicy};

@@ -22,7 +22,8 @@ pub struct SpecFault {
 ///
 /// ```
 /// use rekindle::executor::SpecFaults;
-/// use rekindle::{Plan, StepSpec};
+/// use rekindle::Plan;
+/// use rekindle::plan::StepSpec;
 /// use std::error::Error;
 ///
 /// let error = Plan::builder("p").step(StepSpec::new("a", "nothing")).build().unwrap_err();

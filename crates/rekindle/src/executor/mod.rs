@@ -1,18 +1,19 @@
 //! Executors: what drives a session. Each is a small state machine on the driver; where it
 //! stands is in the state, so the same code starts, resumes and takes over.
 
-pub mod agent;
+pub(crate) mod agent;
 pub(crate) mod call;
 pub(crate) mod child;
 pub(crate) mod crew;
 mod descriptor;
 pub(crate) mod duration;
 pub(crate) mod faults;
-pub mod flow;
-pub mod graph;
+pub(crate) mod flow;
+pub(crate) mod graph;
 pub(crate) mod nesting;
-pub mod plan;
+pub(crate) mod plan;
 pub(crate) mod reference;
+#[doc(hidden)]
 pub mod stored;
 
 use std::fmt;
@@ -24,7 +25,11 @@ use rekindle_core::{Error, Journal, Json, Record, Result, State};
 pub(crate) use self::descriptor::Descriptors;
 pub use self::descriptor::{Descriptor, Settled, View};
 pub use self::faults::{SpecFault, SpecFaults};
-use crate::driver::{CheckpointConfig, Driver, End, Fingerprint, RunOptions};
+pub use crate::driver::Driver;
+pub use crate::driver::{
+    Attempt, Effect, End, Fingerprint, Inbox, NewCheckpoint, Performed, Recorded, Tried, WaitPurpose,
+};
+use crate::driver::{CheckpointConfig, RunOptions};
 use crate::message::Message;
 
 /// Drives sessions.

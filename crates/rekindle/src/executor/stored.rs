@@ -20,12 +20,12 @@ pub mod agent {
     }
 }
 
-/// Stored forms of plans. Their statuses and results are in [`plan`](crate::executor::plan).
+/// Stored forms of plans. Their statuses and results are in [`plan`](crate::plan).
 pub mod plan {
     pub use crate::executor::plan::state::{PLAN, PlanRegister, STEP, StepRegister, results};
 }
 
-/// Stored forms of graphs. The entries of their path are in [`graph`](crate::executor::graph).
+/// Stored forms of graphs. The entries of their path are in [`graph`](crate::graph).
 pub mod graph {
     pub use crate::executor::graph::state::{
         GRAPH, GraphRegister, METRICS, NodeMetrics, Phase, ROOT, STRAND, Strand, VISITS, path,

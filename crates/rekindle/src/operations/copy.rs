@@ -11,7 +11,8 @@ use crate::engine::Engine;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> rekindle::Result<()> {
-/// use rekindle::{CopyOptions, CopyOutcome, Engine, operations};
+/// use rekindle::core::{CopyOptions, CopyOutcome};
+/// use rekindle::{Engine, operations};
 ///
 /// let (from, to) = (Engine::memory()?, Engine::memory()?);
 /// let session = from.create("trip-42").await?;

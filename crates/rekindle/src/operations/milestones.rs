@@ -37,7 +37,8 @@ pub struct Milestones {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> rekindle::Result<()> {
-/// use rekindle::{Agent, BranchId, Engine, Record, operations};
+/// use rekindle::{Agent, BranchId, Engine, operations};
+/// use rekindle::core::Record;
 /// use rekindle_models::{Script, ScriptedModel};
 ///
 /// let engine = Engine::memory()?;

@@ -31,7 +31,7 @@ pub async fn start(
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> rekindle::Result<()> {
-/// use rekindle::record::InboxMode;
+/// use rekindle::core::record::InboxMode;
 /// use rekindle::{Agent, Engine, ResumeOptions, operations};
 /// use rekindle_models::{Script, ScriptedModel};
 ///

@@ -33,7 +33,7 @@ pub struct Sent {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> rekindle::Result<()> {
-/// use rekindle::record::InboxMode;
+/// use rekindle::core::record::InboxMode;
 /// use rekindle::{Engine, MessageId, operations};
 ///
 /// let engine = Engine::memory()?;

@@ -70,7 +70,8 @@ pub async fn export(engine: &Engine, session: &SessionKey, writer: &mut (dyn Wri
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> rekindle::Result<()> {
-/// use rekindle::{Engine, ImportOptions, operations};
+/// use rekindle::{Engine, operations};
+/// use rekindle::core::ImportOptions;
 ///
 /// let engine = Engine::memory()?;
 /// let session = engine.create("trip-42").await?;

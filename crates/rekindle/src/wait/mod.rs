@@ -124,7 +124,7 @@ pub(crate) fn cancelled(wait: &WaitState) -> Record {
 ///
 /// ```
 /// use rekindle::Json;
-/// let digest = |text| rekindle::digest(&Json::parse(text).unwrap()).unwrap();
+/// let digest = |text| rekindle::wait::digest(&Json::parse(text).unwrap()).unwrap();
 /// assert_eq!(digest(r#"{"a": 1, "b": 2}"#), digest(r#"{"b":2,"a":1.0}"#));
 /// assert_ne!(digest(r#"{"a":1}"#), digest(r#"{"a":2}"#));
 /// ```

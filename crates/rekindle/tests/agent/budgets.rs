@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rekindle::record::{BudgetRaised, RunOutcome, Usage};
+use rekindle::core::Record;
+use rekindle::core::record::{BudgetRaised, RunOutcome, Usage};
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Agent, Budget, Budgets, Record, ResumeOptions, RunReport};
+use rekindle::{Agent, Budget, Budgets, ResumeOptions, RunReport};
 use rekindle_models::{Call, Script, Turn};
 
 use crate::kit::{Held, Rig, Spy, agent, echo, of};

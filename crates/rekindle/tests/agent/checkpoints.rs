@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rekindle::record::{CheckpointSource, CheckpointTrigger};
+use rekindle::core::record::{CheckpointSource, CheckpointTrigger};
 use rekindle::tool::{ToolError, tool};
 use rekindle::{Frequency, Smart};
 use rekindle_models::{Script, Turn};

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{Decision, EffectKind, InboxAnswer, RunOutcome};
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{Decision, Durability, EffectKind, InboxAnswer, RunOutcome};
 use rekindle::tool::{Approval, FnTool, ToolError, tool};
-use rekindle::{Agent, Engine, Json, Message, Record, SessionInfo, SessionKey, SessionQuery, Status, SubAgent};
+use rekindle::{Agent, Engine, Json, Message, SessionInfo, SessionKey, SessionQuery, Status, SubAgent};
 use rekindle_models::{Call, Script};
 use rekindle_store::{Fault, FaultPlan};
 use serde_json::json;

@@ -1,8 +1,9 @@
 //! Pausing, stopping, cancelling: from the handle and from other processes.
 
-use rekindle::record::{Command, InDoubtPolicy, InboxMode, RunOutcome, WaitKind};
+use rekindle::core::Record;
+use rekindle::core::record::{Command, InDoubtPolicy, InboxMode, RunOutcome, WaitKind};
 use rekindle::tool::ToolError;
-use rekindle::{Agent, Record, RunId, Status};
+use rekindle::{Agent, RunId, Status};
 use rekindle_models::Script;
 use serde_json::json;
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rekindle::record::Durability;
+use rekindle::Durability;
+use rekindle::core::{Record, Seq};
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{
-    BranchId, Engine, Event, Events, Frequency, LiveKind, Position, Record, ResumeOptions, RunHandle, Seq, SessionKey,
-};
+use rekindle::{BranchId, Engine, Event, Events, Frequency, LiveKind, Position, ResumeOptions, RunHandle, SessionKey};
 use rekindle_models::{Call, Script, Turn};
 use rekindle_store::{Fault, FaultPlan, MeteredStore, Observation, StoreObserver};
 
@@ -169,7 +168,7 @@ async fn a_reader_of_a_fork_reads_its_parent_up_to_the_fork_and_then_it() {
 #[tokio::test]
 async fn a_reader_is_told_when_what_it_has_not_read_was_pruned() {
     let rig = Rig::new(Kind::Sqlite).await;
-    let policy = rekindle::retention::Policy::new([rekindle::retention::Rule::LatestOnly]);
+    let policy = rekindle::core::retention::Policy::new([rekindle::core::retention::Rule::LatestOnly]);
     let (agent, _) =
         agent(script(), |builder| builder.tool(echo()).checkpoints(Frequency::PerIteration).retention(policy));
     let mut events = Events::follow(&rig.engine, rig.key(), &start()).await.unwrap();

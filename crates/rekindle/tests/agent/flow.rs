@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rekindle::record::{Durability, EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome};
 use rekindle::wait::WaitSpec;
-use rekindle::{Error, ErrorKind, Flow, Json, OnWait, Record, RunOptions, RunReport, Status};
+use rekindle::{Error, ErrorKind, Flow, Json, OnWait, RunOptions, RunReport, Status};
 use rekindle_store::{Fault, FaultPlan};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -400,12 +402,12 @@ async fn the_step_that_failed_a_flow_is_made_anew_with_the_same_key() {
         Flow::new("ship", move |ctx: rekindle::FlowContext, _: bool| {
             let ledger = ledger.clone();
             async move {
-                let charge = async |call: rekindle::Attempt| {
+                let charge = async |call: rekindle::executor::Attempt| {
                     ledger.write(&format!("charge {}", call.idempotency_key));
                     Ok(5_u64)
                 };
                 let paid: u64 = ctx.step("charge", &1, charge).await?;
-                let ship = async |call: rekindle::Attempt| {
+                let ship = async |call: rekindle::executor::Attempt| {
                     ledger.write(&format!("ship {}", call.idempotency_key));
                     if works { Ok(paid) } else { Err(rekindle::tool::ToolError::failed("no boat")) }
                 };

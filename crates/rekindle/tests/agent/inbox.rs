@@ -1,9 +1,10 @@
 //! Messages for a run that is under way, and for a session that is idle.
 
+use rekindle::core::Record;
+use rekindle::core::record::{InboxMessage, InboxMode, RunOutcome};
 use rekindle::message::Role;
-use rekindle::record::{InboxMessage, InboxMode, RunOutcome};
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Budget, Budgets, Json, Record};
+use rekindle::{Budget, Budgets, Json};
 use rekindle_models::{Script, Turn};
 
 use crate::kit::{Held, Rig, agent, echo, is_closed, of};

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle::message::ToolResult;
-use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{
+use rekindle::core::record::{
     Command, Decision, Extra, InboxAnswer, InboxCommand, InboxMessage, InboxMode, RunEnded, WaitOpened,
 };
+use rekindle::core::{Record, Seq};
+use rekindle::message::ToolResult;
+use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
 use rekindle::tool::{FnTool, Retries, ToolError, tool};
 use rekindle::{
-    Agent, AgentBuilder, BranchId, Engine, Event, Events, Json, Message, MessageId, Position, Record, RunId, Seq,
-    Session, SessionKey,
+    Agent, AgentBuilder, BranchId, Engine, Event, Events, Json, Message, MessageId, Position, RunId, Session,
+    SessionKey,
 };
 use rekindle_models::{Asked, Script, ScriptedModel};
 use rekindle_store::{FaultPlan, FaultyStore};

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::message::ToolResult;
 use rekindle::model::ModelError;
-use rekindle::record::RunOutcome;
 use rekindle::tool::{FnTool, ToolError, ToolOutput, tool};
-use rekindle::{Agent, Json, Record, Status};
+use rekindle::{Agent, Json, Status};
 use rekindle_models::{Call, Script, Turn};
 use serde_json::json;
 

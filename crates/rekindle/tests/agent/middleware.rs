@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use rekindle::core::record::RunOutcome;
 use rekindle::message::{Part, ToolCall, ToolResult};
 use rekindle::middleware::{Gate, Middleware, MiddlewareState, Scope, StateSpec, Verdict};
 use rekindle::model::ModelRequest;
-use rekindle::record::RunOutcome;
 use rekindle::reduction::View;
 use rekindle::tool::Approval;
 use rekindle::{Agent, Event, Json, LiveKind, Message, Result, Status};
@@ -229,7 +229,7 @@ async fn a_gate_has_a_person_asked() {
     let (agent, _) = gated(Gate::Ask(Approval { prompt: "Sure?".into(), ..Approval::default() }), &held);
     assert_eq!(agent.run_once("go", &rig.session).await.unwrap().outcome, RunOutcome::Waiting);
     assert_eq!((rig.wait().await.prompt.as_str(), held.calls()), ("Sure?", 0));
-    let answer = rig.answer(&rig.wait().await, rekindle::record::Decision::Approve, "maria");
+    let answer = rig.answer(&rig.wait().await, rekindle::core::record::Decision::Approve, "maria");
     rig.send(&[answer.into()]).await;
     held.release();
     let report = agent.resume(&rig.again().await).await.unwrap().report().await.unwrap();
@@ -328,7 +328,7 @@ async fn state_is_committed_together_with_what_it_counts() {
         loop {
             let rig = Rig::memory().await;
             let (agent, _) = agent(script(), |builder| {
-                builder.tool(echo()).middleware(Tally).durability(rekindle::record::Durability::Sync)
+                builder.tool(echo()).middleware(Tally).durability(rekindle::Durability::Sync)
             });
             let (session, plan) = rig.faulty().await;
             plan.fail_from(at, fault);

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use rekindle::record::{Durability, LogSplice, RunOutcome};
-use rekindle::retention::{Policy, Rule};
+use rekindle::Durability;
+use rekindle::core::record::{LogSplice, RunOutcome};
+use rekindle::core::retention::{Policy, Rule};
+use rekindle::core::{LogName, Record, Target};
 use rekindle::tool::{FnTool, ToolContext, ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
 use rekindle::{
-    Agent, BranchId, Event, Frequency, Json, LiveKind, LogName, Message, PersistFailure, Position, Record,
-    ResumeOptions, RunHandle, Secret, SecretRef, SecretSource, Session, Status, Target,
+    Agent, BranchId, Event, Frequency, Json, LiveKind, Message, PersistFailure, Position, ResumeOptions, RunHandle,
+    Secret, SecretRef, SecretSource, Session, Status,
 };
 use rekindle_models::{Call, Script};
 use rekindle_store::{Fault, FaultPlan};
@@ -260,7 +262,7 @@ async fn an_outcome_on_record_is_not_used_for_a_call_somebody_edited() {
     assert_eq!(error.code(), "RK0021", "{error:?}");
     assert_eq!(spy.count(), 1);
     // The way out: cancel, and everything is closed.
-    rig.send(&[rig.command(rekindle::record::Command::Cancel, None)]).await;
+    rig.send(&[rig.command(rekindle::core::record::Command::Cancel, None)]).await;
     agent.resume(&rig.session).await.unwrap().report().await.unwrap();
     assert!(is_closed(&rig.messages().await));
 }

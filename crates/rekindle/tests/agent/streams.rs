@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::model::ModelCapabilities;
-use rekindle::record::RunOutcome;
-use rekindle::{Agent, Event, LiveKind, Record};
+use rekindle::{Agent, Event, LiveKind};
 use rekindle_models::{Script, ScriptedModel, Turn};
 
 use crate::kit::Rig;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rekindle::record::{CheckpointTrigger, EffectIntent, EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome};
+use rekindle::core::Record;
+use rekindle::core::record::{CheckpointTrigger, EffectIntent, EffectKind, InDoubtPolicy, OutcomeStatus, RunOutcome};
 use rekindle::tool::{FnTool, ToolContext, ToolError, ToolGroup, ToolOutput, tool};
-use rekindle::{Frequency, Json, Record, ResumeOptions};
+use rekindle::{Frequency, Json, ResumeOptions};
 use rekindle_models::{Call, Script, Turn};
 use rekindle_store::{Fault, FaultPlan};
 use serde_json::json;
@@ -306,7 +307,7 @@ async fn what_a_tool_kept_of_its_result_is_seen_after_a_crash_and_is_no_result()
         }
     });
     let script = Script::new("m").call("partly", of("a")).text("done");
-    let sync = rekindle::record::Durability::Sync;
+    let sync = rekindle::Durability::Sync;
     let (agent, _) = agent(script, |builder| builder.tool(partly).durability(sync));
     assert_eq!(agent.run_once("go", &session).await.unwrap_err().code(), "RK0016");
     let state = rig.state().await;
@@ -355,7 +356,7 @@ async fn without_pending_writes_a_step_is_repeated_whole_and_says_so() {
     let log = Log::default();
     let script = Script::new("m").calls([Call::new("a", of("1")), Call::new("b", of("2"))]).turn(Turn::text("done"));
     let (agent, spy) = agent(script, |builder| {
-        let sync = rekindle::record::Durability::Sync;
+        let sync = rekindle::Durability::Sync;
         builder.tool(deadly(&log, &plan, "a")).tool(deadly(&log, &plan, "b")).pending_writes(false).durability(sync)
     });
     assert_eq!(agent.run_once("go", &session).await.unwrap_err().code(), "RK0016");

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rekindle::record::{CheckpointType, Decision, InboxAnswer, RunOutcome, WaitCloseReason, WaitKind};
+use rekindle::core::Record;
+use rekindle::core::record::{CheckpointType, Decision, InboxAnswer, RunOutcome, WaitCloseReason, WaitKind};
 use rekindle::tool::{Approval, FnTool, ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
-use rekindle::{Agent, Json, OnWait, Record, ResumeOptions, RunReport, Status};
+use rekindle::{Agent, Json, OnWait, ResumeOptions, RunReport, Status};
 use rekindle_models::Script;
 use serde_json::{Value, json};
 
@@ -95,7 +96,7 @@ async fn an_approval_names_the_digest_of_what_is_shown_and_survives_the_process(
     up_to_the_wait(&agent, &rig).await;
     let wait = rig.wait().await;
     assert_eq!((wait.kind, wait.prompt.as_str()), (WaitKind::Approval, "Pay?"));
-    assert_eq!(wait.digest, Some(rekindle::digest(&Json::from(of("five"))).unwrap()));
+    assert_eq!(wait.digest, Some(rekindle::wait::digest(&Json::from(of("five"))).unwrap()));
     assert_eq!(wait.arguments, Some(Json::from(of("five"))));
     assert_eq!(calls.all(), [] as [&str; 0]);
     assert_eq!(resume(&agent, &rig).await.outcome, RunOutcome::Waiting, "nobody has decided");
@@ -114,7 +115,7 @@ async fn an_approval_of_something_else_is_ignored() {
     let calls = Calls::default();
     let (agent, _) = paying(&calls, Approval::default());
     up_to_the_wait(&agent, &rig).await;
-    let other = rekindle::digest(&Json::from(of("five hundred"))).unwrap();
+    let other = rekindle::wait::digest(&Json::from(of("five hundred"))).unwrap();
     decide(&rig, "maria", |answer| answer.digest = Some(other)).await;
     decide(&rig, "maria", |answer| answer.digest = None).await;
     decide(&rig, "maria", |answer| answer.decision = Decision::Answer).await;
@@ -179,7 +180,7 @@ async fn an_approval_of_what_was_first_shown_is_none_of_what_somebody_edited_sin
     decide(&rig, "jon", |_| {}).await;
     assert_eq!(resume(&agent, &rig).await.outcome, RunOutcome::Waiting, "jon approved five");
     assert_eq!(calls.all(), [] as [&str; 0]);
-    let edited = rekindle::digest(&Json::from(of("five hundred"))).unwrap();
+    let edited = rekindle::wait::digest(&Json::from(of("five hundred"))).unwrap();
     decide(&rig, "jon", |answer| answer.digest = Some(edited)).await;
     assert_eq!(resume(&agent, &rig).await.text(), "done");
     assert_eq!(calls.all(), ["five hundred"]);
@@ -413,7 +414,7 @@ async fn cancelling_a_waiting_run_closes_its_wait() {
     let calls = Calls::default();
     let (agent, _) = paying(&calls, Approval::default());
     up_to_the_wait(&agent, &rig).await;
-    rig.send(&[rig.command(rekindle::record::Command::Cancel, None)]).await;
+    rig.send(&[rig.command(rekindle::core::record::Command::Cancel, None)]).await;
     assert_eq!(resume(&agent, &rig).await.outcome, RunOutcome::Cancelled);
     assert_eq!(closed(&rig.records().await), [WaitCloseReason::Cancelled]);
     assert_eq!(agent.run_once("again", &rig.session).await.unwrap().text(), "done");

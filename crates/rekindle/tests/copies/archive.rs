@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rekindle::codec::{Codec, KeyRing};
+use rekindle::core::codec::{Codec, KeyRing};
+use rekindle::core::record::RunStarted;
+use rekindle::core::retention::Reason;
 use rekindle::operations::{self, ArchiveOptions, Archived, RestoreOptions};
-use rekindle::record::RunStarted;
-use rekindle::retention::Reason;
 use rekindle::{Engine, Error, ErrorKind, RunId, SessionKey, Store};
 
 use crate::kit::{Stop, engine, memory, rich, set, stopping, whole, write};

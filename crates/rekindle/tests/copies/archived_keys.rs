@@ -1,6 +1,6 @@
 //! Data keys of archived sessions: they follow a change of the main key, and stay until the archive is gone.
 
-use rekindle::codec::{Codec, KeyRing};
+use rekindle::core::codec::{Codec, KeyRing};
 use rekindle::operations::{self, ArchiveOptions, PrunedKeys, RestoreOptions, RewrappedKeys};
 use rekindle::{Engine, ErrorKind, SessionKey};
 

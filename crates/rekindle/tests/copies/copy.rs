@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rekindle::codec::{Codec, KeyRing};
+use rekindle::core::codec::{Codec, KeyRing};
+use rekindle::core::record::SessionDescribed;
+use rekindle::core::retention::{Policy, Rule};
+use rekindle::core::{CopyOptions, CopyOutcome, CopyReport, Diverged, OwnerId, StoreExt as _};
 use rekindle::operations;
-use rekindle::record::SessionDescribed;
-use rekindle::retention::{Policy, Rule};
-use rekindle::{
-    BranchId, CopyOptions, CopyOutcome, CopyReport, Diverged, Engine, Error, ErrorKind, OwnerId, SessionKey, Store,
-    StoreExt as _,
-};
+use rekindle::{BranchId, Engine, Error, ErrorKind, SessionKey, Store};
 use rekindle_store::{FileStore, SqliteStore, StoreOptions};
 
 use crate::kit::{self, Stop, engine, lead, memory, rich, set, stopping, whole, write};

@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle::codec::{Codec, Frame};
-use rekindle::record::{Checkpoint, RegisterSet, RunEnded, RunStarted, SessionDescribed};
-use rekindle::retention::{Policy, Rule};
+use rekindle::core::codec::{Codec, Frame};
+use rekindle::core::record::{Checkpoint, RegisterSet, RunEnded, RunStarted, SessionDescribed};
+use rekindle::core::retention::{Policy, Rule};
+use rekindle::core::{
+    BranchInfo, IdSource, OwnerId, ReadFrames, Record, RegisterKey, Seq, Slot, StoreExt as _, Target,
+};
 use rekindle::{
-    BranchId, BranchInfo, CheckpointId, Engine, IdSource, Journal, Json, OwnerId, Position, ReadFrames, Record,
-    RegisterKey, Result, RunId, RunOutcome, Seq, SessionHeader, SessionKey, Slot, Store, StoreExt as _, Target,
+    BranchId, CheckpointId, Engine, Journal, Json, Position, Result, RunId, RunOutcome, SessionHeader, SessionKey,
+    Store,
 };
 use rekindle_store::{MemoryStore, StoreOptions};
 pub use rekindle_testkit::Stop;

@@ -1,11 +1,10 @@
 //! Records of the inbox that cannot be read: a run does not go on without them unless it is told to, and everybody who
 //! looks is told.
 
-use rekindle::record::{Command, Decision, HistoryLost, InboxMode, RunOutcome};
+use rekindle::core::record::{Command, Decision, HistoryLost, InboxMode, RunOutcome};
+use rekindle::core::{Record, Seq};
 use rekindle::tool::Approval;
-use rekindle::{
-    Agent, BranchId, DamagedInbox, Error, Event, OnWait, Record, ResumeOptions, RunReport, Seq, Status, operations,
-};
+use rekindle::{Agent, BranchId, DamagedInbox, Error, Event, OnWait, ResumeOptions, RunReport, Status, operations};
 use rekindle_models::Script;
 
 use crate::kit::{Held, Rig, agent, echo, of};

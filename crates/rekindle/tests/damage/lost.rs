@@ -1,13 +1,13 @@
 //! After a fork before damage, calls that may have happened are in doubt: with agents, plans and graphs, and for each
 //! policy of a tool. What really happened stands in a ledger outside.
 
+use rekindle::core::record::{HistoryLost, RunOutcome};
+use rekindle::core::{Entry, Record, Seq};
 use rekindle::graph::{GraphInput, NodeSpec};
 use rekindle::operations::{self, At, ForkOptions, Settlement};
-use rekindle::record::{HistoryLost, RunOutcome};
 use rekindle::tool::{Approval, Checked, FnTool, ToolError, tool};
 use rekindle::{
-    Agent, BranchId, EffectId, Engine, Entry, Error, Graph, Json, Plan, Position, Record, ResumeOptions, RunReport,
-    Seq, Session,
+    Agent, BranchId, EffectId, Engine, Error, Graph, Json, Plan, Position, ResumeOptions, RunReport, Session,
 };
 use rekindle_models::Script;
 use serde_json::{Value, json};

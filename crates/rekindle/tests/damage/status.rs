@@ -1,7 +1,8 @@
 //! The status in a store's index: no run believes it, and `verify` compares it with the records.
 
-use rekindle::record::RunOutcome;
-use rekindle::{DamageKind, Status, operations};
+use rekindle::core::DamageKind;
+use rekindle::core::record::RunOutcome;
+use rekindle::{Status, operations};
 use rekindle_models::Script;
 
 use crate::kit::{Held, Rig, agent, of};

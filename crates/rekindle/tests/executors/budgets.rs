@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rekindle::Durability;
+use rekindle::core::record::{RunOutcome, Usage};
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
-use rekindle::record::{Durability, RunOutcome, Usage};
 use rekindle::tool::{ToolError, ToolOutput, tool};
 use rekindle::{Budget, Budgets, Plan};
 use rekindle_models::Script;
@@ -111,7 +112,7 @@ async fn what_a_failed_child_used_counts_for_its_parent() {
         .unwrap();
     let parent = Plan::builder("parent")
         .tool(child.as_tool("child"))
-        .step(rekindle::StepSpec::new("call", "child").with("query", "go"))
+        .step(rekindle::plan::StepSpec::new("call", "child").with("query", "go"))
         .build()
         .unwrap();
     let result = parent.run_once("go", &rig.session).await.unwrap();
@@ -141,7 +142,7 @@ async fn what_a_child_used_is_charged_once() {
         .unwrap();
     let parent = Plan::builder("parent")
         .tool(child.as_tool("child"))
-        .step(rekindle::StepSpec::new("call", "child").with("query", "go"))
+        .step(rekindle::plan::StepSpec::new("call", "child").with("query", "go"))
         .build()
         .unwrap();
     assert_eq!(parent.run_once("go", &rig.session).await.unwrap().tokens, 2_000);

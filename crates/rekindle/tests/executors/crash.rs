@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, Merge, NodeSpec};
 use rekindle::operations::{self, Answer};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{Checked, FnTool, ToolError, tool};
 use rekindle::{Json, Status};

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec, Work};
 use rekindle::operations::{self, Answer, ControlOptions, Settlement};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{ToolError, tool};
 use rekindle::{Json, ResumeOptions, RunOptions};
 use rekindle_models::{Call, Script, Turn};
@@ -275,7 +276,7 @@ async fn marks_in_the_middle_of_batches_survive_pruning() {
                 .node(NodeSpec::tool("one", "note").with("what", "1").save("a", ""))
                 .node(NodeSpec::tool("two", "note").with("what", "${memory.a}").reads(["a"]).save("b", ""))
                 .path(["one", "two"])
-                .retention(rekindle::retention::Policy::new([rekindle::retention::Rule::LastN(keep)]))
+                .retention(rekindle::core::retention::Policy::new([rekindle::core::retention::Rule::LastN(keep)]))
                 .build()
                 .unwrap();
             graph.run_once(GraphInput::new(), &rig.session).await.unwrap();

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rekindle::Plan;
 use rekindle::graph::{Condition, EdgeSpec, Graph, NodeSpec};
+use rekindle::plan::StepSpec;
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Plan, StepSpec};
 use serde_json::{Value, json};
 
 use crate::support::Of;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{EdgeSpec, Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{Checked, ToolError, tool};
 use rekindle::{Budget, Budgets, Json, ResumeOptions};
 use rekindle_models::{Call, Script};

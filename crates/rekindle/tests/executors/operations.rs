@@ -1,8 +1,8 @@
 //! What people do to sessions of plans and graphs.
 
+use rekindle::core::record::InboxMode;
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self, At, Change};
-use rekindle::record::InboxMode;
 use rekindle::tool::{ToolError, tool};
 use rekindle::{Json, Plan};
 use rekindle_models::Script;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
-use rekindle::record::RunOutcome;
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{ToolContext, ToolError, ToolOutput, tool};
 use rekindle::{Budget, Budgets, Json, Plan, Result, ResumeOptions, Secret, SecretRef, SecretSource};

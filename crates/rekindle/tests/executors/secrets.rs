@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self, Answer};
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::plan::StepSpec;
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{Approval, FnTool, ToolContext, ToolError, tool};
-use rekindle::{Json, Result, ResumeOptions, Secret, SecretRef, SecretSource, StepSpec};
+use rekindle::{Json, Result, ResumeOptions, Secret, SecretRef, SecretSource};
 use rekindle_models::Script;
 use rekindle_store::{Fault, FaultPlan};
 use serde_json::json;

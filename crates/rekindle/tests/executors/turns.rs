@@ -1,10 +1,12 @@
 //! Second runs that die early, and parents that are cancelled.
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Graph, GraphInput, NodeSpec};
 use rekindle::operations::{self, ControlOptions};
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::plan::{PlanInput, StepSpec};
 use rekindle::tool::{Approval, ToolError, tool};
-use rekindle::{Plan, PlanInput, ResumeOptions, Status, StepSpec};
+use rekindle::{Plan, ResumeOptions, Status};
 use rekindle_store::Fault;
 
 use crate::common::{noting, output, step};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use rekindle::Durability;
+use rekindle::core::record::{RunOutcome, WaitKind};
 use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec, WaitNode, Work};
 use rekindle::operations::{self, Answer, ControlOptions};
-use rekindle::record::{Durability, RunOutcome, WaitKind};
 use rekindle::tool::{Approval, ToolError, tool};
 use rekindle::{Json, OnWait, Plan, ResumeOptions, RunOptions, Status};
 use rekindle_models::{Call, Script};

@@ -1,8 +1,9 @@
 //! Which positions a graph marks, how many marks it keeps, and what a mark brings back.
 
+use rekindle::Durability;
+use rekindle::core::record::{CheckpointTrigger, CheckpointType, Record};
 use rekindle::graph::{CheckpointConfig, EdgeSpec, NodeSpec};
 use rekindle::operations;
-use rekindle::record::{CheckpointTrigger, CheckpointType, Durability, Record};
 use rekindle::{Graph, GraphBuilder, ResumeOptions};
 use rekindle_models::{Call, Script, ScriptedModel};
 use serde_json::json;
@@ -22,7 +23,7 @@ fn two() -> GraphBuilder {
 
 /// Kind, node and successors of what is marked, in order.
 async fn marked(rig: &Rig) -> Vec<String> {
-    let name = |mark: rekindle::record::Checkpoint| {
+    let name = |mark: rekindle::core::record::Checkpoint| {
         let kind = serde_json::to_value(mark.kind).unwrap();
         format!("{} {} {}", kind.as_str().unwrap(), mark.node.unwrap_or_default(), mark.next.join("+"))
             .trim()

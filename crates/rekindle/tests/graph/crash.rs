@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{EffectKind, OutcomeStatus, RunOutcome};
 use rekindle::graph::{Condition, EdgeSpec, GraphInput, GraphState, Merge, NodeSpec};
 use rekindle::operations::{self, Answer};
-use rekindle::record::{Durability, EffectKind, OutcomeStatus, RunOutcome};
 use rekindle::tool::{Checked, FnTool, ToolError, tool};
 use rekindle::{
-    Agent, BranchId, Engine, Graph, GraphBuilder, Json, Message, Record, ResumeOptions, RunReport, SessionKey, Status,
+    Agent, BranchId, Engine, Graph, GraphBuilder, Json, Message, ResumeOptions, RunReport, SessionKey, Status,
 };
 use rekindle_models::{Call, Script, ScriptedModel};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};

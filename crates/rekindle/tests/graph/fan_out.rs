@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Condition, EdgeSpec, Merge, NodeSpec, StrandStatus};
 use rekindle::operations::{self, At, Change};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
 use rekindle::{Agent, Graph, GraphBuilder, Json, ResumeOptions};

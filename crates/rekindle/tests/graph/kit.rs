@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rekindle::core::record::{Checkpoint, CheckpointType, WaitOpened};
+use rekindle::core::{CheckpointInfo, Record};
 use rekindle::graph::{GraphInput, GraphResult, GraphState, NodeSpec};
 use rekindle::operations::{self, Answer, At, HistoryOptions};
-use rekindle::record::{Checkpoint, CheckpointType, WaitOpened};
 use rekindle::tool::{FnTool, Retries, ToolError, ToolOutput, tool};
-use rekindle::{
-    Agent, BranchId, CheckpointInfo, Engine, Error, Graph, GraphBuilder, Json, Record, ResumeOptions, Session,
-    SessionKey,
-};
+use rekindle::{Agent, BranchId, Engine, Error, Graph, GraphBuilder, Json, ResumeOptions, Session, SessionKey};
 use rekindle_models::{Script, ScriptedModel};
 use rekindle_store::{FaultPlan, FaultyStore};
 use serde_json::Value;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use rekindle::core::record::{RunOutcome, WaitKind};
 use rekindle::graph::{Condition, EdgeSpec, GraphInput, NodeSpec, Work};
 use rekindle::operations::{self, Answer};
-use rekindle::record::{RunOutcome, WaitKind};
-use rekindle::{Graph, Json, Plan, SessionInfo, SessionQuery, StepSpec};
+use rekindle::plan::StepSpec;
+use rekindle::{Graph, Json, Plan, SessionInfo, SessionQuery};
 use rekindle_models::{Call, Script};
 use rekindle_store::Fault;
 use serde_json::json;
@@ -102,7 +103,7 @@ fn nested(rig: &Rig) -> Graph {
         .tool(noting(&ledger, "second").writes().idempotent())
         .build();
     let spec = NodeSpec::graph("sub", "inner").with("n", "${memory.n}").reads(["n"]).save("got", "/n");
-    let builder = Graph::builder("outer").durability(rekindle::record::Durability::Sync).memory("n", 3);
+    let builder = Graph::builder("outer").durability(rekindle::Durability::Sync).memory("n", 3);
     builder.graph(inner.unwrap()).node(spec).build().unwrap()
 }
 
@@ -158,7 +159,7 @@ async fn a_sub_graph_that_failed_goes_on_in_the_same_child() {
     assert_eq!((times(&ledger, "first"), times(&ledger, "shaky")), (1, 2));
     let child = children(&rig).await.remove(0).header.key;
     let named = rig.records().await.into_iter().filter_map(|record| match record {
-        rekindle::Record::EffectIntent(intent) => intent.child,
+        rekindle::core::Record::EffectIntent(intent) => intent.child,
         _ => None,
     });
     let named: Vec<_> = named.into_iter().collect();

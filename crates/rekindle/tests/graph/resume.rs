@@ -1,8 +1,9 @@
 //! Second runs, resumes, drift, control, calls settled by hand, budgets, and waits that are held.
 
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Condition, EdgeSpec, NodeSpec, StrandStatus};
 use rekindle::operations::{self, ControlOptions, Settlement};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{FnTool, ToolError, tool};
 use rekindle::{
     Agent, Budget, Budgets, EffectId, ErrorKind, Graph, GraphBuilder, Json, OnWait, ResumeOptions, RunHandle, Status,

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::NodeSpec;
-use rekindle::record::{Durability, RunOutcome};
-use rekindle::{ErrorKind, Graph, GraphBuilder, Record, ResumeOptions};
+use rekindle::{ErrorKind, Graph, GraphBuilder, ResumeOptions};
 use rekindle_store::{MeteredStore, Observation, StoreObserver};
 use serde_json::json;
 

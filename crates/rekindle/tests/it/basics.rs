@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use rekindle::core::record::RunOutcome;
 use rekindle::message::Role;
-use rekindle::record::RunOutcome;
 use rekindle::tool::{ToolError, tool};
 use rekindle::{Agent, Status};
 use rekindle_models::{Call, Script, ScriptedModel, Turn};

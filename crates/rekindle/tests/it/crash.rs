@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::record::{Decision, Durability, Extra, InboxAnswer, OutcomeStatus, RunOutcome, WaitKind};
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{Decision, Extra, InboxAnswer, OutcomeStatus, RunOutcome, WaitKind};
 use rekindle::tool::{Approval, Checked, Retries, ToolError, ToolOutput, tool};
 use rekindle::{
-    Agent, BranchId, Engine, Frequency, Json, Message, MessageId, Record, ResumeOptions, RunReport, Session, SessionKey,
+    Agent, BranchId, Engine, Frequency, Json, Message, MessageId, ResumeOptions, RunReport, Session, SessionKey,
 };
 use rekindle_models::{Call, Script, ScriptedModel, Turn};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use rekindle::core::record::RunOutcome;
+use rekindle::core::{Record, Seq};
 use rekindle::operations::{Enqueue, JobInput};
-use rekindle::record::RunOutcome;
 use rekindle::tool::{ToolError, tool};
 use rekindle::worker::{CancellationToken, Worker};
 use rekindle::{
-    Agent, Engine, ErrorKind, Event, Message, Record, Result, ResumeOptions, RunReport, Seq, Session, SessionHeader,
-    Status, async_trait, operations,
+    Agent, Engine, ErrorKind, Event, Message, Result, ResumeOptions, RunReport, Session, SessionHeader, Status,
+    async_trait, operations,
 };
 use rekindle_models::{Call, Script, ScriptedModel};
 use rekindle_testkit::{Call as StoreCall, Hook, Hooked, Stop, Stopping, answer, at_every_await, cut};

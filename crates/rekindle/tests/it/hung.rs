@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle::{Engine, Flow, LeaseAction, Result};
+use rekindle::core::LeaseAction;
+use rekindle::{Engine, Flow, Result};
 use rekindle_store::{MemoryStore, StoreOptions};
 use rekindle_testkit::{Call, Hook, Hooked};
 use tokio::sync::Semaphore;

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::codec::Codec;
+use rekindle::core::codec::Codec;
+use rekindle::core::{Entry, IdSource, LogName, Record, Seq};
 use rekindle::schemars::{self, JsonSchema};
-use rekindle::{Clock, Engine, Entry, IdSource, Journal, LogName, Message, Record, Seq, SessionKey, State, Store};
+use rekindle::{Clock, Engine, Journal, Message, SessionKey, State, Store};
 use rekindle_store::{MemoryStore, StoreOptions};
 use rekindle_testkit::ManualClock;
 use serde::Deserialize;
@@ -46,7 +47,7 @@ macro_rules! on_every_store {
     ($stop:ident $($name:ident: $kind:ident, $durability:ident;)*) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            $stop($crate::support::Kind::$kind, rekindle::record::Durability::$durability).await;
+            $stop($crate::support::Kind::$kind, rekindle::Durability::$durability).await;
         }
     )*};
 }

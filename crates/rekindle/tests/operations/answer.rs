@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use rekindle::core::Hash;
+use rekindle::core::record::RunOutcome;
 use rekindle::operations::{self, Answer, At};
-use rekindle::record::RunOutcome;
 use rekindle::tool::Approval;
 use rekindle::wait::WaitSpec;
-use rekindle::{Agent, BranchId, ErrorKind, Hash, Json, MessageId, Session, WaitId};
+use rekindle::{Agent, BranchId, ErrorKind, Json, MessageId, Session, WaitId};
 
 use crate::world::{World, asker, code, payer, resume};
 

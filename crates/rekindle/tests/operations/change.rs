@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use rekindle::core::Seq;
+use rekindle::core::record::CheckpointSource;
+use rekindle::core::retention::Policy;
 use rekindle::message::Message;
 use rekindle::operations::{self, At, Change, ForkOptions};
-use rekindle::record::CheckpointSource;
-use rekindle::retention::Policy;
-use rekindle::{Agent, BranchId, CheckpointId, ErrorKind, Json, Position, ResumeOptions, Seq};
+use rekindle::{Agent, BranchId, CheckpointId, ErrorKind, Json, Position, ResumeOptions};
 use tokio::sync::Notify;
 
 use crate::world::{World, adder, busy, code};
@@ -72,7 +73,7 @@ async fn messages_are_replaced_inserted_removed_and_appended() {
     operations::edit(engine, session.key(), &At::Latest, &unset, "maria", "").await.unwrap();
     let seen = operations::inspect(engine, session.key(), &At::Latest).await.unwrap();
     assert_eq!(seen.state.register("mine"), None);
-    assert_eq!(seen.state.log(&rekindle::LogName::new("notes").unwrap())[1].as_str(), r#"{"x": 1.50}"#);
+    assert_eq!(seen.state.log(&rekindle::core::LogName::new("notes").unwrap())[1].as_str(), r#"{"x": 1.50}"#);
     let messages = Agent::messages(&seen.state).unwrap();
     assert_eq!(messages.iter().filter(|message| message.id.is_some()).count(), 2, "what is stored has an id");
 }

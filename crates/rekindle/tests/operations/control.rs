@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rekindle::core::record::{Command, InDoubtPolicy, InboxMode, RunEnded, RunOutcome, RunStarted};
+use rekindle::core::{OwnerId, StoreExt as _, Target};
 use rekindle::message::{Message, Role};
 use rekindle::operations::{self, At, Change, ControlOptions, Controlled};
-use rekindle::record::{Command, InDoubtPolicy, InboxMode, RunEnded, RunOutcome, RunStarted};
 use rekindle::tool::Approval;
-use rekindle::{Agent, BranchId, Input, Json, MessageId, OwnerId, RunId, Status, StoreExt as _, Target};
+use rekindle::{Agent, BranchId, Input, Json, MessageId, RunId, Status};
 use tokio::sync::Notify;
 
 use crate::world::{World, adder, busy, code, failing, payer, resume};
@@ -16,7 +17,7 @@ fn by_maria() -> ControlOptions {
     ControlOptions::new("maria", "enough")
 }
 
-async fn heads(session: &rekindle::Session) -> Vec<(BranchId, rekindle::Head)> {
+async fn heads(session: &rekindle::Session) -> Vec<(BranchId, rekindle::core::Head)> {
     session.info().await.unwrap().branches.iter().map(|branch| (branch.branch.clone(), branch.head)).collect()
 }
 
@@ -289,7 +290,7 @@ async fn starting_needs_an_input() {
 /// A process of which only its lease and what it writes is seen.
 struct Puppet {
     engine: rekindle::Engine,
-    lease: rekindle::Lease,
+    lease: rekindle::core::Lease,
     run: RunId,
 }
 
@@ -418,9 +419,10 @@ async fn a_cancel_behind_the_end_of_a_run_stops_no_later_one() {
     let run = busy(begun.clone(), go.clone()).run("work", &session).await.unwrap();
     begun.notified().await;
     // Sent once more, as it was: it names the lease of then.
-    let entries = world.engine.journal().read(session.key(), &BranchId::inbox(), rekindle::Seq(1), 9).await.unwrap();
+    let entries =
+        world.engine.journal().read(session.key(), &BranchId::inbox(), rekindle::core::Seq(1), 9).await.unwrap();
     for entry in entries {
-        let rekindle::Entry::Batch(batch) = entry else { panic!("{entry:?}") };
+        let rekindle::core::Entry::Batch(batch) = entry else { panic!("{entry:?}") };
         world.engine.journal().send(session.key(), &batch.records).await.unwrap();
     }
     go.notify_one();

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle::codec::Codec;
-use rekindle::record::RegisterSet;
-use rekindle::{
-    Append, Clock, IdSource, Journal, Json, OwnerId, RegisterKey, Result, Store as _, StoreExt as _, Target,
-};
+use rekindle::core::codec::Codec;
+use rekindle::core::record::RegisterSet;
+use rekindle::core::{Append, IdSource, OwnerId, RegisterKey, StoreExt as _, Target};
+use rekindle::{Clock, Journal, Json, Result, Store as _};
 use rekindle_store::MemoryStore;
 use rekindle_testkit::{Call, Hook};
 use tokio::sync::Notify;

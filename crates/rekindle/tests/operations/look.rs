@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use rekindle::codec::{Codec, KeyRing};
+use rekindle::core::codec::{Codec, KeyRing};
+use rekindle::core::record::CheckpointSource;
+use rekindle::core::{IdSource, Record, RegisterChange, Seq};
 use rekindle::operations::{self, At, Change, HistoryOptions, RecordsOptions};
-use rekindle::record::CheckpointSource;
-use rekindle::{
-    BranchId, CheckpointId, Engine, IdSource, Journal, Json, Position, Record, RegisterChange, Seq, SessionHeader,
-    SessionQuery, Status,
-};
+use rekindle::{BranchId, CheckpointId, Engine, Journal, Json, Position, SessionHeader, SessionQuery, Status};
 use rekindle_store::{MemoryStore, MeteredStore, Observation, StoreObserver, StoreOptions};
 use serde_json::Value;
 
@@ -94,7 +92,7 @@ async fn the_log_shows_each_branch_with_its_own_checkpoints() {
     assert_eq!(log.branches[1].parent.as_ref(), Some(&fork.from));
     assert_eq!(log.branches[1].checkpoints.len(), 1);
     assert_eq!(log.branches[1].checkpoints[0].checkpoint.source, CheckpointSource::Fork);
-    let own = |found: &rekindle::CheckpointInfo| found.position.branch == BranchId::main();
+    let own = |found: &rekindle::core::CheckpointInfo| found.position.branch == BranchId::main();
     assert!(!log.branches[0].checkpoints.is_empty() && log.branches[0].checkpoints.iter().all(own));
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use rekindle::core::record::{Record, WaitCloseReason, WaitExpired};
+use rekindle::core::{Entry, Hash, Seq};
 use rekindle::operations::{self, Answer};
-use rekindle::record::{Record, WaitCloseReason, WaitExpired};
 use rekindle::tool::Approval;
-use rekindle::{BranchId, Clock, Engine, Entry, ErrorKind, Hash, Seq, Session, Timestamp, WaitId};
+use rekindle::{BranchId, Clock, Engine, ErrorKind, Session, Timestamp, WaitId};
 use rekindle_testkit::ManualClock;
 
 use crate::world::{World, payer, resume};

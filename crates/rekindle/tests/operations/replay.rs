@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use rekindle::core::record::OutcomeStatus;
+use rekindle::core::retention::Policy;
 use rekindle::operations::{self, At, By, Change, Deed, ForkOptions, StepEnd};
-use rekindle::record::OutcomeStatus;
-use rekindle::retention::Policy;
 use rekindle::{Json, Position, Session, State};
 
 use crate::world::{World, adder, asker, code};

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use rekindle::core::retention::{Policy, Reason, Rule};
+use rekindle::core::{ImportOptions, OwnerId, StoreExt as _};
 use rekindle::operations::{self, At, HistoryOptions, Marked};
-use rekindle::retention::{Policy, Reason, Rule};
 use rekindle::tool::Approval;
-use rekindle::{
-    Agent, CheckpointId, Clock as _, ImportOptions, Namespace, OwnerId, Session, SessionKey, Status, StoreExt as _,
-};
+use rekindle::{Agent, CheckpointId, Clock as _, Namespace, Session, SessionKey, Status};
 
 use crate::world::{World, adder, code, payer};
 

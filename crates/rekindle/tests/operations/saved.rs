@@ -1,8 +1,8 @@
 //! State that programs keep here themselves, and histories in part.
 
 use rekindle::Json;
+use rekindle::core::record::CheckpointType;
 use rekindle::operations::{self, At, Change, HistoryOptions};
-use rekindle::record::CheckpointType;
 
 use crate::world::{World, adder, code};
 
@@ -69,7 +69,7 @@ async fn a_history_in_part_fills_its_pages() {
     let mut options = HistoryOptions { limit: 2, ..HistoryOptions::default() };
     let mut sizes = Vec::new();
     loop {
-        let wanted = |found: &rekindle::CheckpointInfo| found.checkpoint.description == "wanted";
+        let wanted = |found: &rekindle::core::CheckpointInfo| found.checkpoint.description == "wanted";
         let page = operations::history_where(engine, session.key(), &options, wanted).await.unwrap();
         assert!(page.checkpoints.iter().all(|found| found.checkpoint.kind == CheckpointType::UserCheckpoint));
         sizes.push(page.checkpoints.len());

@@ -1,9 +1,10 @@
 //! Closing a call by hand of which nobody knows whether it happened.
 
+use rekindle::core::RegisterKey;
+use rekindle::core::record::{EffectIntent, EffectKind, InDoubtPolicy, RegisterSet, RunStarted};
 use rekindle::operations::{self, At, Settlement};
-use rekindle::record::{EffectIntent, EffectKind, InDoubtPolicy, RegisterSet, RunStarted};
 use rekindle::tool::Approval;
-use rekindle::{Agent, EffectId, Flow, Json, RegisterKey, RunId};
+use rekindle::{Agent, EffectId, Flow, Json, RunId};
 
 use crate::world::{World, adder, code, payer, resume};
 
@@ -65,7 +66,8 @@ async fn a_step_of_a_flow_is_settled_with_its_plain_result() {
         Ok(format!("{rows} rows"))
     });
     let input = Json::from("may");
-    let intent = EffectIntent::new(effect("f1.fetch"), EffectKind::Step, "fetch", rekindle::digest(&input).unwrap());
+    let intent =
+        EffectIntent::new(effect("f1.fetch"), EffectKind::Step, "fetch", rekindle::wait::digest(&input).unwrap());
     let at = Json::parse(r#"{"turn":1,"input":"may","done":false}"#).unwrap();
     let records = [
         RunStarted::new(RunId::new("run_dead").unwrap(), "flow").into(),

@@ -1,10 +1,11 @@
 //! One session through everything, over each store.
 
+use rekindle::core::ImportOptions;
+use rekindle::core::record::{InboxMode, RunOutcome};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::operations::{self, Answer, At, By, Change, ControlOptions, ForkOptions, HistoryOptions};
-use rekindle::record::{InboxMode, RunOutcome};
-use rekindle::retention::{Policy, Rule};
 use rekindle::tool::Approval;
-use rekindle::{BranchId, ImportOptions, Json, ResumeOptions, SessionQuery, Status};
+use rekindle::{BranchId, Json, ResumeOptions, SessionQuery, Status};
 use std::ops::ControlFlow;
 
 use crate::world::{World, payer, resume};

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rekindle::codec::Codec;
+use rekindle::core::codec::Codec;
+use rekindle::core::record::{EffectIntent, EffectKind, InDoubtPolicy, LogAppend, RegisterSet, RunStarted};
+use rekindle::core::{IdSource, LogName, Record, RegisterKey, Target};
 use rekindle::message::{Message, Part, Role, ToolCall};
 use rekindle::model::ModelError;
 use rekindle::operations::{self, At};
-use rekindle::record::{EffectIntent, EffectKind, InDoubtPolicy, LogAppend, RegisterSet, RunStarted};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{Approval, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
-use rekindle::{
-    Agent, EffectId, Engine, Error, IdSource, Journal, Json, LogName, Record, RegisterKey, ResumeOptions, RunId,
-    Session, Store, Target,
-};
+use rekindle::{Agent, EffectId, Engine, Error, Journal, Json, ResumeOptions, RunId, Session, Store};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use rekindle_store::{MemoryStore, SqliteStore, StoreOptions};
 use rekindle_testkit::{Hooked, ManualClock};
@@ -75,7 +73,7 @@ impl World {
     pub async fn dead_run(&self, id: &str, policy: InDoubtPolicy) -> Session {
         let session = self.session(id).await;
         let call = ToolCall::new("c1", "pay", Json::parse(r#"{"cents":5}"#).unwrap());
-        let hash = rekindle::digest(&call.arguments).unwrap();
+        let hash = rekindle::wait::digest(&call.arguments).unwrap();
         let said = [Message::user("pay"), Message::new(Role::Assistant, vec![Part::ToolCall(call)])];
         let said = said.iter().map(|message| message.to_json().unwrap()).collect();
         let at = Json::parse(r#"{"turn":1,"iteration":1,"step":1,"phase":"act"}"#).unwrap();

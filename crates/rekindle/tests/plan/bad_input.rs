@@ -1,7 +1,8 @@
 //! Plans that cannot be carried out: refused before anything runs, with what is wrong and where.
 
+use rekindle::plan::{PlanSpec, StepSpec};
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Plan, PlanBuilder, PlanSpec, StepSpec};
+use rekindle::{Plan, PlanBuilder};
 use serde_json::json;
 
 use crate::common::step;

@@ -1,9 +1,11 @@
 //! An agent as a step of a plan.
 
-use rekindle::record::{EffectKind, RunOutcome};
+use rekindle::core::Record;
+use rekindle::core::record::{EffectKind, RunOutcome};
+use rekindle::plan::StepSpec;
 use rekindle::tool::{ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
-use rekindle::{Agent, Plan, Record, SessionKey, StepSpec, SubAgent};
+use rekindle::{Agent, Plan, SessionKey, SubAgent};
 use rekindle_models::{Script, ScriptedModel};
 use serde_json::json;
 

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rekindle::record::{Checkpoint, Durability, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::record::{Checkpoint, RunOutcome};
+use rekindle::plan::{PlanResult, PlanState, StepSpec, StepStatus};
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{
-    Error, Json, Plan, PlanBuilder, PlanResult, PlanState, ResumeOptions, RunReport, Session, State, StepSpec,
-    StepStatus,
-};
+use rekindle::{Error, Json, Plan, PlanBuilder, ResumeOptions, RunReport, Session, State};
 use rekindle_store::{Fault, FaultPlan};
 use serde_json::Value;
 

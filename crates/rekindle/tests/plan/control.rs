@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rekindle::core::record::RunOutcome;
 use rekindle::operations::{self, ControlOptions};
-use rekindle::record::RunOutcome;
 use rekindle::{Plan, RunOptions, Status};
 
 use crate::common::{noting, plan, result, resume, runs, seen, statuses, step, succeeded};

@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rekindle::Durability;
+use rekindle::core::record::WaitKind;
 use rekindle::operations::{self, Answer, Settlement};
-use rekindle::record::{Durability, WaitKind};
+use rekindle::plan::{PlanResult, StepStatus};
 use rekindle::tool::{Approval, Checked, FnTool, ToolError, ToolOutput, tool};
-use rekindle::{Engine, Error, Json, Plan, PlanResult, Session, SessionKey, Status, StepStatus};
+use rekindle::{Engine, Error, Json, Plan, Session, SessionKey, Status};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
 use serde_json::{Value, json};
 

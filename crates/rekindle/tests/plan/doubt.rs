@@ -1,9 +1,10 @@
 //! Steps of which nobody knows whether they happened: each policy, and a person's hand.
 
+use rekindle::core::record::{InDoubtPolicy, RunOutcome, WaitKind};
 use rekindle::operations::{self, Settlement};
-use rekindle::record::{InDoubtPolicy, RunOutcome, WaitKind};
+use rekindle::plan::StepStatus;
 use rekindle::tool::{Checked, FnTool, Tool as _};
-use rekindle::{EffectId, Json, Plan, StepStatus};
+use rekindle::{EffectId, Json, Plan};
 use serde_json::json;
 
 use crate::common::{deadly, dies, keys, noting, output, plan, resume, runs, seen, soon, status, step, succeeded};

@@ -1,9 +1,11 @@
 //! Resuming with another plan than the one that was begun.
 
-use rekindle::record::RunOutcome;
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
+use rekindle::plan::{PlanResult, StepSpec};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Error, Plan, PlanBuilder, PlanResult, Record, ResumeOptions, StepSpec};
+use rekindle::{Error, Plan, PlanBuilder, ResumeOptions};
 
 use crate::common::{Failing, deadly, dies, noting, plan, resume, resume_with, runs, step, succeeded};
 use crate::kit::Rig;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rekindle::record::{CheckpointTrigger, RunOutcome, Usage};
+use rekindle::core::record::{CheckpointTrigger, RunOutcome, Usage};
+use rekindle::plan::StepStatus;
 use rekindle::tool::{ToolError, ToolOutput, tool};
-use rekindle::{Json, PersistFailure, RunOptions, Status, StepStatus};
+use rekindle::{Json, PersistFailure, RunOptions, Status};
 use rekindle_store::Fault;
 
 use crate::common::{

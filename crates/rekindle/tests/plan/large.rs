@@ -1,9 +1,10 @@
 //! Plans of a hundred thousand steps: whatever takes more than a fixed time for each step takes
 //! for ever here.
 
+use rekindle::plan::StepSpec;
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{Engine, Frequency, Plan, StepSpec};
+use rekindle::{Engine, Frequency, Plan};
 
 use crate::common::succeeded;
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rekindle::plan::{PlanInput, StepSpec};
 use rekindle::schemars::{self, JsonSchema};
 use rekindle::tool::{FnTool, ToolError, ToolOutput, tool};
-use rekindle::{Json, Plan, PlanInput, StepSpec};
+use rekindle::{Json, Plan};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
@@ -171,7 +172,7 @@ async fn what_a_reference_brings_must_fit_the_tool() {
             .step(StepSpec::new("use", "note").with("what", "${steps.fetch.output}").after(["fetch"]))
     });
     let result = plan.run_once("go", &rig.session).await.unwrap();
-    assert_eq!(status(&result.state, "use"), rekindle::StepStatus::Failed);
+    assert_eq!(status(&result.state, "use"), rekindle::plan::StepStatus::Failed);
     assert!(result.error.unwrap().contains("do not fit the tool `note`"));
     assert_eq!(ledger.lines().len(), 0, "it is not called");
 }

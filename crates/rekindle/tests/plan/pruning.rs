@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::operations::{self, At};
-use rekindle::retention::{Policy, Rule};
 use rekindle::tool::{ToolError, tool};
 use rekindle::{Frequency, Plan, Smart};
 

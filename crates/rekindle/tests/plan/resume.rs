@@ -1,11 +1,11 @@
 //! Going on: from old checkpoints, in the same session again, with changes, and within budgets.
 
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::operations::{self, At, Change};
-use rekindle::record::RunOutcome;
+use rekindle::plan::{PlanInput, StepStatus};
 use rekindle::tool::{Approval, ToolError, ToolOutput, tool};
-use rekindle::{
-    BranchId, Budget, Budgets, Json, Plan, PlanInput, Record, ResumeOptions, RunOptions, Status, StepStatus,
-};
+use rekindle::{BranchId, Budget, Budgets, Json, Plan, ResumeOptions, RunOptions, Status};
 use serde_json::json;
 
 use crate::common::{

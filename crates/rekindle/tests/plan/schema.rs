@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rekindle::Plan;
+use rekindle::plan::{PlanSpec, StepSpec};
 use rekindle::tool::Retries;
-use rekindle::{Plan, PlanSpec, StepSpec};
 use serde_json::{Value, json};
 
 fn spec() -> PlanSpec {

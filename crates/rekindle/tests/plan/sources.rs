@@ -1,10 +1,11 @@
 //! What the source document's tests and examples name, under recognisable names.
 
+use rekindle::core::record::{CheckpointTrigger, RunOutcome};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::operations::{self, At};
-use rekindle::record::{CheckpointTrigger, RunOutcome};
-use rekindle::retention::{Policy, Rule};
+use rekindle::plan::{StepSpec, StepStatus};
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Plan, ResumeOptions, StepSpec, StepStatus};
+use rekindle::{Plan, ResumeOptions};
 use serde_json::json;
 
 use crate::common::{

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use rekindle::core::Record;
+use rekindle::core::record::{CheckpointType, RunOutcome, WaitKind};
 use rekindle::operations::{self, Answer};
-use rekindle::record::{CheckpointType, RunOutcome, WaitKind};
+use rekindle::plan::StepStatus;
 use rekindle::tool::{Approval, FnTool, ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
-use rekindle::{Json, OnWait, Plan, PlanBuilder, Record, Status, StepStatus};
+use rekindle::{Json, OnWait, Plan, PlanBuilder, Status};
 use serde_json::json;
 
 use crate::common::{checkpoints, noting, output, plan, resume, runs, seen, status, statuses, step, succeeded};

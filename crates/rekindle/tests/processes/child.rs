@@ -7,10 +7,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::OwnerId;
+use rekindle::core::record::RunOutcome;
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{Checked, FnTool, ToolError, tool};
-use rekindle::{Agent, Engine, ErrorKind, Json, Message, OwnerId, Result, ResumeOptions, RunReport};
+use rekindle::{Agent, Engine, ErrorKind, Json, Message, Result, ResumeOptions, RunReport};
 use rekindle_models::{Script, ScriptedModel};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};

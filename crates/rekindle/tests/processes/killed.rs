@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use rekindle::record::{Durability, OutcomeStatus, RunOutcome};
-use rekindle::{BranchId, Engine, Message, Record, Status};
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{OutcomeStatus, RunOutcome};
+use rekindle::{BranchId, Engine, Message, Status};
 use rekindle_models::{Call, Script, Turn};
 use serde_json::json;
 use tempfile::TempDir;

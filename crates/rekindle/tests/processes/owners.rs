@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rekindle::record::{Durability, RunOutcome};
-use rekindle::{BranchId, Record, ResumeOptions, RunId, Seq};
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
+use rekindle::core::{Record, Seq};
+use rekindle::{BranchId, ResumeOptions, RunId};
 use rekindle_models::{Call, Script};
 use serde_json::json;
 use tempfile::TempDir;

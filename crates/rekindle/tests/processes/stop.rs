@@ -3,8 +3,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rekindle::Durability;
 use rekindle::Status;
-use rekindle::record::{Durability, EffectKind, RunOutcome};
+use rekindle::core::record::{EffectKind, RunOutcome};
 use rekindle_models::{Call, Script, Turn};
 use serde_json::json;
 use tempfile::TempDir;

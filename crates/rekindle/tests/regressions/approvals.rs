@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rekindle::record::{Decision, InboxAnswer, RunOutcome};
+use rekindle::core::record::{Decision, InboxAnswer, RunOutcome};
 use rekindle::tool::{Approval, ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
 use rekindle::{Json, OnWait};
@@ -96,7 +96,7 @@ async fn waiting_for_an_approval_does_not_count_as_work() {
     });
     let began = Instant::now();
     let run = agent.run("go", &rig.session).await.unwrap();
-    recorded(&rig, |record| matches!(record, rekindle::Record::WaitOpened(_))).await;
+    recorded(&rig, |record| matches!(record, rekindle::core::Record::WaitOpened(_))).await;
     // Work is measured with the machine's own clock, so some time has to pass.
     let held = Duration::from_millis(600);
     tokio::time::sleep(held).await;

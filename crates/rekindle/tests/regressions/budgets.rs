@@ -1,6 +1,6 @@
 //! Budgets: what may be used, and what was raised.
 
-use rekindle::record::RunOutcome;
+use rekindle::core::record::RunOutcome;
 use rekindle::{Budget, Budgets, ResumeOptions};
 use rekindle_models::{Call, Script};
 

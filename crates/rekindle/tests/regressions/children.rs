@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use rekindle::core::record::{Decision, RunOutcome};
 use rekindle::operations::{self, ControlOptions};
-use rekindle::record::{Decision, RunOutcome};
 use rekindle::tool::Approval;
 use rekindle::{Agent, OnWait, SessionKey, SessionQuery, SubAgent};
 use rekindle_models::{Script, ScriptedModel};

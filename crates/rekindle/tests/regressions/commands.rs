@@ -1,7 +1,8 @@
 //! Commands: a cancel is carried out, whoever dies and whatever is under way.
 
+use rekindle::Durability;
 use rekindle::Status;
-use rekindle::record::{Command, Decision, Durability, RunOutcome};
+use rekindle::core::record::{Command, Decision, RunOutcome};
 use rekindle::tool::Approval;
 use rekindle_models::{Call, Script};
 use rekindle_store::Fault;

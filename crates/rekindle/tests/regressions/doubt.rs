@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rekindle::record::RunOutcome;
+use rekindle::Json;
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::tool::{Retries, ToolError, ToolOutput, tool};
-use rekindle::{Json, Record};
 use rekindle_models::{Call, Script};
 
 use crate::kit::{Counter, Held, HeldModel, Rig, agent, of, recorded, resumed, soon};

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use rekindle::record::{Durability, InDoubtPolicy, OutcomeStatus};
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{InDoubtPolicy, OutcomeStatus};
 use rekindle::tool::{Checked, FnTool, ToolContext, ToolError, tool};
-use rekindle::{Agent, Engine, Record, SessionKey, State};
+use rekindle::{Agent, Engine, SessionKey, State};
 use rekindle_models::{Call, Script};
 use rekindle_store::{Fault, FaultPlan};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::{BranchId, Event, Events, Position, Record, ResumeOptions};
+use rekindle::core::Record;
+use rekindle::{BranchId, Event, Events, Position, ResumeOptions};
 use rekindle_models::{Script, Turn};
 use rekindle_store::{Fault, MeteredStore, Observation, StoreObserver};
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rekindle::record::{Decision, Durability, InboxAnswer, InboxMode, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::{Decision, InboxAnswer, InboxMode, RunOutcome};
 use rekindle::wait::WaitSpec;
-use rekindle::{Error, ErrorKind, Flow, FlowContext, Json, OnWait, Record, RunOptions};
+use rekindle::{Error, ErrorKind, Flow, FlowContext, Json, OnWait, RunOptions};
 use tokio::sync::Notify;
 
 use crate::kit::{Counter, Rig, ended, follow, recorded, soon};

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use rekindle::record::{CheckpointType, Command, RunOutcome};
-use rekindle::{BranchId, Error, ErrorKind, Frequency, Head, Json, ResumeOptions};
+use rekindle::core::Head;
+use rekindle::core::record::{CheckpointType, Command, RunOutcome};
+use rekindle::{BranchId, Error, ErrorKind, Frequency, Json, ResumeOptions};
 use rekindle_models::Script;
 
 use crate::kit::{Counter, Held, HeldModel, Rig, agent, agent_of, echo, ended, eventually, of, run_with, soon};

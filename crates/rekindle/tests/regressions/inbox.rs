@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rekindle::codec::{Codec, Limits};
+use rekindle::core::codec::{Codec, Limits};
+use rekindle::core::record::{InboxMode, RunOutcome};
+use rekindle::core::{IdSource, Record};
 use rekindle::message::Role;
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{InboxMode, RunOutcome};
 use rekindle::tool::Approval;
-use rekindle::{Agent, Engine, IdSource, Journal, Message, OnWait, Record, ResumeOptions, operations};
+use rekindle::{Agent, Engine, Journal, Message, OnWait, ResumeOptions, operations};
 use rekindle_models::Script;
 
 use crate::kit::{Counter, HeldModel, Rig, agent, ended, of, recorded, resumed, run_with, soon};

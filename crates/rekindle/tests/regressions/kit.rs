@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rekindle::core::{Record, Seq};
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{
-    Agent, AgentBuilder, BranchId, Event, Events, Position, Record, Result, ResumeOptions, RunHandle, RunReport, Seq,
-};
+use rekindle::{Agent, AgentBuilder, BranchId, Event, Events, Position, Result, ResumeOptions, RunHandle, RunReport};
 use rekindle_models::{Script, ScriptedModel};
 use tokio::sync::Semaphore;
 

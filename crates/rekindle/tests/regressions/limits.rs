@@ -1,7 +1,7 @@
 //! Limits: what cannot be stored is told to whoever made it, and nothing is done again for it.
 
 use rekindle::Json;
-use rekindle::record::RunOutcome;
+use rekindle::core::record::RunOutcome;
 use rekindle::tool::{FnTool, Retries, ToolContext, ToolError, ToolOutput, tool};
 use rekindle_models::{Call, Script};
 

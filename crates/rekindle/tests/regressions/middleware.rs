@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::record::{InboxMode, RunOutcome};
 use rekindle::message::{ToolCall, ToolResult};
 use rekindle::middleware::{Gate, Middleware, MiddlewareState, Verdict};
-use rekindle::record::{Durability, InboxMode, RunOutcome};
 use rekindle::tool::Approval;
 use rekindle::{Error, Message, Result, ResumeOptions};
 use rekindle_models::{Call, Script};

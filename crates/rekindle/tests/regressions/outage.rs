@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::tool::{FnTool, ToolError, tool};
 use rekindle::{Agent, Event, LiveKind, RunReport, Session, SubAgent};
 use rekindle_models::{Script, ScriptedModel};

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::tool::{ToolContext, ToolError, tool};
-use rekindle::{Event, Json, LiveKind, PersistFailure, Record};
+use rekindle::{Event, Json, LiveKind, PersistFailure};
 use rekindle_models::Script;
 use rekindle_store::Fault;
 

@@ -1,8 +1,8 @@
 //! Resuming what failed: with the same agent or another, and before anything that came later.
 
 use rekindle::ResumeOptions;
+use rekindle::core::record::InboxMode;
 use rekindle::model::ModelError;
-use rekindle::record::InboxMode;
 use rekindle_models::{Script, Turn};
 
 use crate::kit::{Counter, Rig, agent, of, resumed, run_with};

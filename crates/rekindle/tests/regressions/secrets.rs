@@ -1,9 +1,10 @@
 //! Secrets: no way into a record.
 
+use rekindle::core::Record;
+use rekindle::core::record::RunOutcome;
 use rekindle::message::Role;
-use rekindle::record::RunOutcome;
 use rekindle::tool::{ToolContext, ToolError, tool};
-use rekindle::{Json, Record, Result, ResumeOptions, Secret, SecretRef, SecretSource};
+use rekindle::{Json, Result, ResumeOptions, Secret, SecretRef, SecretSource};
 use rekindle_models::Script;
 
 use crate::kit::{Rig, agent, ended, of};

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use rekindle::record::{Command, Durability, InboxMode, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::record::{Command, InboxMode, RunOutcome};
+use rekindle::core::{Record, Seq};
+use rekindle::executor::Attempt;
 use rekindle::tool::ToolError;
 use rekindle::wait::WaitSpec;
-use rekindle::{Attempt, Flow, FlowContext, OnWait, Record, RunHandle, RunOptions, Seq, Status};
+use rekindle::{Flow, FlowContext, OnWait, RunHandle, RunOptions, Status};
 use rekindle_store::{Fault, FaultPlan};
 use tokio::sync::Notify;
 

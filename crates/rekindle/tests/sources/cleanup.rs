@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rekindle::retention::Reason;
+use rekindle::core::retention::Reason;
 use rekindle::{Engine, Frequency};
 use rekindle_models::Script;
 

@@ -4,15 +4,14 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::record::{Extra, RunOutcome};
+use rekindle::core::{Head, LogName, Record, Target};
 use rekindle::message::{Part, Role, ToolCall};
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{Durability, Extra, RunOutcome};
 use rekindle::reduction::Reduction;
 use rekindle::tool::{FnTool, ToolError, tool};
-use rekindle::{
-    Agent, AgentBuilder, Engine, Error, Frequency, Head, Json, LogName, Message, Record, RunReport, Session,
-    SessionKey, Target,
-};
+use rekindle::{Agent, AgentBuilder, Engine, Error, Frequency, Json, Message, RunReport, Session, SessionKey};
 use rekindle_models::{Script, ScriptedModel};
 use rekindle_store::{Fault, FaultPlan, FaultyStore};
 use serde_json::json;
@@ -146,7 +145,8 @@ pub async fn with_history(engine: &Engine, count: usize) -> Session {
         _ => Message::assistant(format!("answer {number}")),
     });
     let items = said.map(|message| message.with_id(journal.ids(), journal.clock().now()).to_json().unwrap());
-    append(engine, session.key(), &[rekindle::record::LogAppend::new(messages_log(), items.collect()).into()]).await;
+    append(engine, session.key(), &[rekindle::core::record::LogAppend::new(messages_log(), items.collect()).into()])
+        .await;
     session
 }
 
@@ -154,8 +154,9 @@ pub async fn with_history(engine: &Engine, count: usize) -> Session {
 pub async fn edit(engine: &Engine, session: &SessionKey, at: u64, text: &str) {
     let journal = engine.journal();
     let message = Message::user(text).with_id(journal.ids(), journal.clock().now()).to_json().unwrap();
-    let edit = rekindle::record::Edit { author: "maria".into(), reason: "it was wrong".into(), extra: Extra::new() };
-    let splice = rekindle::record::LogSplice::new(messages_log(), at, 1, vec![message]);
+    let edit =
+        rekindle::core::record::Edit { author: "maria".into(), reason: "it was wrong".into(), extra: Extra::new() };
+    let splice = rekindle::core::record::LogSplice::new(messages_log(), at, 1, vec![message]);
     append(engine, session, &[edit.into(), splice.into()]).await;
 }
 

@@ -1,7 +1,8 @@
 //! Retention `full_history`, through the agent: every checkpoint, and the way back to each.
 
-use rekindle::retention::{Policy, Rule};
-use rekindle::{Agent, CheckpointInfo, Engine, SessionKey};
+use rekindle::core::CheckpointInfo;
+use rekindle::core::retention::{Policy, Rule};
+use rekindle::{Agent, Engine, SessionKey};
 use rekindle_models::Script;
 
 use crate::common::{Life, agent, of};

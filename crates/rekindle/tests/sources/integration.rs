@@ -1,9 +1,10 @@
 //! Checkpoints and resumes as an agent makes them.
 
-use rekindle::record::{CheckpointSource, CheckpointType, LogAppend, RunOutcome};
-use rekindle::retention::{Policy, Rule};
+use rekindle::core::Record;
+use rekindle::core::record::{CheckpointSource, CheckpointType, LogAppend, RunOutcome};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::tool::{ToolError, tool};
-use rekindle::{Agent, Frequency, Message, Record, ResumeOptions, Status};
+use rekindle::{Agent, Frequency, Message, ResumeOptions, Status};
 use rekindle_models::Script;
 
 use crate::common::{Life, agent, append, died, interrupted, messages_log, noting, of, resume, script};

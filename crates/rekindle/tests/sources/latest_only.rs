@@ -1,6 +1,6 @@
 //! Retention `latest_only`, through the agent: one checkpoint, the newest, on every store.
 
-use rekindle::retention::{Policy, Rule};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::{Agent, CheckpointId, SessionQuery};
 use rekindle_models::Script;
 

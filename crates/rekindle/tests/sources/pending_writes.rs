@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rekindle::record::{EffectKind, RunOutcome};
+use rekindle::Agent;
+use rekindle::core::Record;
+use rekindle::core::record::{EffectKind, RunOutcome};
 use rekindle::tool::{Retries, ToolError, tool};
-use rekindle::{Agent, Record};
 use rekindle_models::{Call, Script, ScriptedModel};
 
 use crate::common::{Life, agent, died, noting, of, resume};
@@ -20,7 +21,7 @@ fn parallel(life: &Life, ledger: &Ledger, settled: usize, pending_writes: bool) 
     let die = life.die_behind(settled);
     let die = if pending_writes { die } else { die.replay_safe() };
     Agent::builder("tester", ScriptedModel::new(script))
-        .durability(rekindle::record::Durability::Sync)
+        .durability(rekindle::Durability::Sync)
         .checkpoints(rekindle::Frequency::PerIteration)
         .pending_writes(pending_writes)
         .tool(noting(ledger, "note"))

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rekindle::core::Record;
+use rekindle::core::record::{
+    Checkpoint, CheckpointSource, CheckpointTrigger, CheckpointType, LogAppend, RunOutcome, Usage,
+};
 use rekindle::message::{Role, ToolCall};
 use rekindle::middleware::{Gate, Middleware, MiddlewareState, StateSpec, Verdict};
 use rekindle::model::ModelRequest;
-use rekindle::record::{Checkpoint, CheckpointSource, CheckpointTrigger, CheckpointType, LogAppend, RunOutcome, Usage};
 use rekindle::tool::{ToolError, ToolGroup, ToolOutput, tool};
 use rekindle::{
-    Agent, Budget, Budgets, CheckpointId, ErrorKind, Frequency, Json, Message, Record, Result, ResumeOptions, Status,
+    Agent, Budget, Budgets, CheckpointId, ErrorKind, Frequency, Json, Message, Result, ResumeOptions, Status,
 };
 use rekindle_models::{Call, Script, ScriptedModel, Turn};
 use serde_json::{Value, json};
@@ -228,7 +231,7 @@ async fn agent_loop_state_validate_consistency_matching_message_count_succeeds()
 }
 
 /// An interrupted session to which somebody else added a message, and what was seen before.
-async fn moved_on(world: &World) -> rekindle::Head {
+async fn moved_on(world: &World) -> rekindle::core::Head {
     let session = interrupted(world).await;
     let engine = world.engine();
     let seen = engine.journal().load(&session, None).await.unwrap().head;
@@ -250,7 +253,7 @@ async fn agent_loop_state_validate_consistency_mismatched_message_count_throws_s
         assert_eq!(error.code(), "RK0008", "{error}");
         assert!(error.message().contains("1 records were appended behind"), "{error}");
         let heads =
-            |branches: Vec<rekindle::BranchInfo>| branches.into_iter().map(|info| info.head).collect::<Vec<_>>();
+            |branches: Vec<rekindle::core::BranchInfo>| branches.into_iter().map(|info| info.head).collect::<Vec<_>>();
         assert_eq!(heads(handle.info().await.unwrap().branches), heads(before), "nothing was recorded");
         assert!(handle.info().await.unwrap().live_lease().is_none());
     }

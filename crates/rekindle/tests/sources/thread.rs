@@ -2,7 +2,8 @@
 
 use std::io::BufReader;
 
-use rekindle::{Agent, ImportOptions, Status};
+use rekindle::core::ImportOptions;
+use rekindle::{Agent, Status};
 
 use crate::common::{Life, agent, interrupted, resume, script};
 use crate::support::{Kind, World, messages, state};

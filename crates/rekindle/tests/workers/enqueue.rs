@@ -99,7 +99,7 @@ async fn what_could_never_run_is_refused() {
     assert!(matches!(refused.kind(), ErrorKind::Limit { .. }), "{refused}");
     assert!(engine.open_session("huge").await.is_err(), "nothing was made");
     let mut never = job(&engine, "never", "flow", "x");
-    never.key = Some(rekindle::queue::KeyLimit { key: "k".to_owned(), most: 0 });
+    never.key = Some(rekindle::core::queue::KeyLimit { key: "k".to_owned(), most: 0 });
     assert_eq!(*operations::enqueue(&engine, &never).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert!(engine.open_session("never").await.is_err(), "nothing was made");
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rekindle::core::queue::{ClaimRequest, JobState};
+use rekindle::core::record::{InDoubtPolicy, RunStarted};
+use rekindle::core::{OwnerId, Target};
 use rekindle::operations::{self, ControlOptions, Enqueue};
-use rekindle::queue::{ClaimRequest, JobState};
-use rekindle::record::{InDoubtPolicy, RunStarted};
 use rekindle::tool::{ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
 use rekindle::worker::{Resolver, Work, WorkerEvent};
-use rekindle::{Agent, Engine, Flow, OwnerId, Result, RunId, SessionHeader, SessionInfo, Status, Target, async_trait};
+use rekindle::{Agent, Engine, Flow, Result, RunId, SessionHeader, SessionInfo, Status, async_trait};
 use rekindle_models::{Script, ScriptedModel};
 use tokio::sync::Semaphore;
 
@@ -256,7 +257,8 @@ async fn a_lease_that_still_lives_is_waited_for() {
     put(&engine, "a", "flow", "x").await;
     let owner = OwnerId::new("somebody").unwrap();
     let (session, branch) = (key(&engine, "a"), rekindle::BranchId::main());
-    let lease = rekindle::StoreExt::acquire(engine.journal().store(), &session, &branch, &owner, LEASE).await.unwrap();
+    let lease =
+        rekindle::core::StoreExt::acquire(engine.journal().store(), &session, &branch, &owner, LEASE).await.unwrap();
     let hand = working(place.worker().work(noting("flow", &ledger, &open_gate())));
     until("it was given back", async || job_of(&engine, "a").await.is_some_and(|view| !view.job.note.is_empty())).await;
     assert!(ledger.lines().is_empty());

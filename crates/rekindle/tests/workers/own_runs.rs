@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use rekindle::core::record::InboxMode;
 use rekindle::message::Role;
 use rekindle::model::ModelError;
 use rekindle::operations::{self, At, ControlOptions, Enqueue, ForkOptions, GoOn, HistoryOptions, JobInput, RunPhase};
-use rekindle::record::InboxMode;
 use rekindle::wait::WaitSpec;
 use rekindle::{Agent, Engine, ErrorKind, Json, RunId, Status};
 use rekindle_models::{Script, ScriptedModel, Turn};

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rekindle::core::QueueName;
+use rekindle::core::queue::KeyLimit;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{GraphInput, NodeSpec};
 use rekindle::operations::{self, Enqueue};
-use rekindle::queue::KeyLimit;
-use rekindle::record::RunOutcome;
+use rekindle::plan::StepSpec;
 use rekindle::tool::{FnTool, ToolError, tool};
 use rekindle::worker::WorkerEvent;
-use rekindle::{Agent, Flow, Graph, Plan, QueueName, Status, StepSpec};
+use rekindle::{Agent, Flow, Graph, Plan, Status};
 use rekindle_models::{Script, ScriptedModel};
 use serde_json::json;
 use tokio::sync::Semaphore;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rekindle::core::LogName;
+use rekindle::core::queue::JobState;
+use rekindle::core::record::InboxMode;
 use rekindle::operations::{self, Answer, ControlOptions, Enqueue, JobInput};
-use rekindle::queue::JobState;
-use rekindle::record::InboxMode;
+use rekindle::plan::StepSpec;
 use rekindle::tool::{ToolError, ToolOutput, tool};
 use rekindle::wait::WaitSpec;
 use rekindle::worker::WorkerEvent;
-use rekindle::{Agent, Clock, Flow, Json, LogName, Plan, Status, StepSpec, SubAgent, Timestamp};
+use rekindle::{Agent, Clock, Flow, Json, Plan, Status, SubAgent, Timestamp};
 use rekindle_models::{Script, ScriptedModel, Turn};
 use serde_json::json;
 use tokio::sync::Semaphore;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rekindle::record::{Durability, InDoubtPolicy};
+use rekindle::Durability;
+use rekindle::core::NewSession;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::tool::tool;
-use rekindle::{Agent, Engine, NewSession, SessionHeader, SessionQuery};
+use rekindle::{Agent, Engine, SessionHeader, SessionQuery};
 use rekindle_core::Store;
 use rekindle_fixtures::{Proxy, S3, S3Request};
 use rekindle_store::{Bucket, StoreOptions};

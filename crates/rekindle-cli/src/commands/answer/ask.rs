@@ -1,7 +1,7 @@
 //! Asking the person at the terminal.
 
+use rekindle::core::record::WaitKind;
 use rekindle::operations::{Answer, WaitView};
-use rekindle::record::WaitKind;
 use rekindle::{Error, Json, Result};
 use serde_json::Value;
 

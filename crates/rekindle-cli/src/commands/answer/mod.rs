@@ -4,9 +4,10 @@ mod ask;
 mod choose;
 
 use clap::Args;
+use rekindle::core::Hash;
+use rekindle::core::record::{Decision, WaitKind};
 use rekindle::operations::{self, Answer, Answered, OpenWait, WaitView};
-use rekindle::record::{Decision, WaitKind};
-use rekindle::{BranchId, Engine, Error, Hash, Json, Result, SessionKey, WaitId};
+use rekindle::{BranchId, Engine, Error, Json, Result, SessionKey, WaitId};
 
 use self::choose::Chosen;
 use crate::app::{Access, App};

@@ -4,9 +4,8 @@ mod progress;
 mod sum;
 
 use clap::{Args, ValueEnum};
-use rekindle::{
-    CopyOptions, CopyReport, Diverged, Engine, Error, ErrorKind, Namespace, SessionKey, SessionQuery, operations,
-};
+use rekindle::core::{CopyOptions, CopyReport, Diverged};
+use rekindle::{Engine, Error, ErrorKind, Namespace, SessionKey, SessionQuery, operations};
 use tokio::task::JoinSet;
 
 use self::progress::Progress;

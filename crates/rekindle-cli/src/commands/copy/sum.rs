@@ -1,6 +1,7 @@
 //! What came of all sessions, in one line or for programs.
 
-use rekindle::{CopyOutcome, CopyReport, Error};
+use rekindle::Error;
+use rekindle::core::{CopyOutcome, CopyReport};
 use rekindle_store::shown_url;
 use serde_json::{Map, json};
 

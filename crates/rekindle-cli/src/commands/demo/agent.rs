@@ -51,7 +51,8 @@ pub fn build(folder: &Path) -> Result<Agent> {
 }
 
 fn script() -> Script {
-    let used = |input_tokens, output_tokens| rekindle::record::Usage { input_tokens, output_tokens, cost_micros: 0 };
+    let used =
+        |input_tokens, output_tokens| rekindle::core::record::Usage { input_tokens, output_tokens, cost_micros: 0 };
     let mut script = Script::new("scripted");
     for (number, step) in STEPS.iter().enumerate() {
         let calls = step.iter().map(|(tool, what)| Call::new(*tool, json!({ "what": what })));

@@ -96,7 +96,7 @@ impl Demo<'_> {
         let (settings, text) = (self.dir.join("rekindle.toml"), b"store = \"sqlite:./rekindle.db\"\n");
         Modes::PRIVATE.write_new(&settings, text).map_err(failed)?;
         // For folders that others may write to.
-        let _ = self.app.settings.trust().add(&settings, rekindle::Hash::of(text));
+        let _ = self.app.settings.trust().add(&settings, rekindle::core::Hash::of(text));
         Ok(())
     }
 

@@ -5,8 +5,9 @@ mod tell;
 mod text;
 
 use clap::Args;
+use rekindle::core::{Seq, StateDiff};
 use rekindle::operations::{self, At, Diff, HistoryOptions};
-use rekindle::{BranchId, Engine, Position, Seq, SessionInfo, StateDiff};
+use rekindle::{BranchId, Engine, Position, SessionInfo};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;

@@ -1,8 +1,9 @@
 //! The difference of two states as people read it: `+` for what came, `-` for what went, `~` for
 //! what changed.
 
+use rekindle::Json;
+use rekindle::core::{LogDiff, RegisterChange, RegisterDiff, StateDiff};
 use rekindle::message::Message;
-use rekindle::{Json, LogDiff, RegisterChange, RegisterDiff, StateDiff};
 use serde_json::Value;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
@@ -271,8 +272,9 @@ pub fn brief(diff: &StateDiff, columns: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use rekindle::record::{LogAppend, RegisterSet};
-    use rekindle::{LogName, Record, RegisterKey, State};
+    use rekindle::State;
+    use rekindle::core::record::{LogAppend, RegisterSet};
+    use rekindle::core::{LogName, Record, RegisterKey};
     use serde_json::json;
 
     use super::*;

@@ -154,7 +154,7 @@ async fn integrity(app: &App, engine: &Engine, sessions: &[SessionInfo]) -> Chec
                 return Check::bad("integrity", format!("{} cannot be read: {}", key.id, error.message()), to_do());
             }
         };
-        let torn = rekindle::DamageKind::Torn;
+        let torn = rekindle::core::DamageKind::Torn;
         let damage = shown.damage.iter().find(|damage| damage.kind != torn).map(|damage| damage.detail.clone());
         if let Some(why) = shown.unreadable.or(damage) {
             return Check::bad("integrity", format!("{} is damaged: {why}", key.id), to_do());

@@ -7,8 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rekindle::core::ImportOptions;
 use rekindle::operations::{self, Moved};
-use rekindle::{Engine, Error, ErrorKind, ImportOptions};
+use rekindle::{Engine, Error, ErrorKind};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;

@@ -78,7 +78,7 @@ impl Arguments {
             let path = self.directory.join(name);
             write(&path, text, self.force)?;
             // That it cannot be recorded matters to those who change these files, and they are told then.
-            let _ = app.settings.trust().add(&path, rekindle::Hash::of(text.as_bytes()));
+            let _ = app.settings.trust().add(&path, rekindle::core::Hash::of(text.as_bytes()));
             written.push(path.strip_prefix(".").unwrap_or(&path).display().to_string());
         }
         self.tell(app, &written)?;

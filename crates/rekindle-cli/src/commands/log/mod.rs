@@ -5,8 +5,9 @@ mod records;
 mod rows;
 
 use clap::Args;
+use rekindle::core::{CheckpointInfo, Damage};
 use rekindle::operations::{self, At, BranchLog, HistoryOptions, Milestones, StoredRecord};
-use rekindle::{BranchId, CheckpointInfo, Damage, Engine, SessionKey, Timestamp};
+use rekindle::{BranchId, Engine, SessionKey, Timestamp};
 use serde::Serialize;
 
 use self::graph::Place;

@@ -1,7 +1,8 @@
 //! `rekindle log --records`: what the journal says, one record a line.
 
+use rekindle::core::Seq;
 use rekindle::operations::{self, RecordPage, RecordsOptions};
-use rekindle::{BranchId, Engine, Seq, SessionKey};
+use rekindle::{BranchId, Engine, SessionKey};
 
 use crate::app::App;
 use crate::exit::Exit;

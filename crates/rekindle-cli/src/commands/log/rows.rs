@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use rekindle::core::record::CheckpointSource;
+use rekindle::core::{CheckpointInfo, Record};
 use rekindle::operations::{BranchLog, Milestones, StoredRecord};
-use rekindle::record::CheckpointSource;
-use rekindle::{BranchId, CheckpointInfo, Record, Timestamp};
+use rekindle::{BranchId, Timestamp};
 
 use super::graph;
 use crate::ui::spans::Spans;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rekindle::retention::{Policy, Rule};
+use rekindle::core::retention::{Policy, Rule};
 use rekindle::{Error, Result, RunOptions};
 
 use crate::app::App;

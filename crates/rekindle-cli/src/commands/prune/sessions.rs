@@ -1,8 +1,8 @@
 //! `rekindle prune SESSION`: checkpoints that no rule keeps, and the history nothing needs any more.
 
 use clap::Args;
+use rekindle::core::retention::{Planned, Policy, Reason};
 use rekindle::operations::{self, Pruned};
-use rekindle::retention::{Planned, Policy, Reason};
 use rekindle::{Engine, Error, SessionKey};
 use serde::Serialize;
 use serde_json::{Map, json};

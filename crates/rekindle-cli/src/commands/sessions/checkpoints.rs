@@ -1,8 +1,9 @@
 //! `rekindle sessions checkpoints`: the marks of a session, newest first.
 
 use clap::Args;
+use rekindle::core::CheckpointInfo;
 use rekindle::operations::{self, At, HistoryOptions};
-use rekindle::{BranchId, CheckpointInfo, Timestamp};
+use rekindle::{BranchId, Timestamp};
 
 use crate::app::{Access, App};
 use crate::exit::Exit;
@@ -113,8 +114,9 @@ fn tokens(found: &CheckpointInfo) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use rekindle::record::Checkpoint;
-    use rekindle::{CheckpointId, Position, Seq};
+    use rekindle::core::Seq;
+    use rekindle::core::record::Checkpoint;
+    use rekindle::{CheckpointId, Position};
 
     use super::*;
 

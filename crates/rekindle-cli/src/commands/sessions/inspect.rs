@@ -1,8 +1,9 @@
 //! `rekindle sessions inspect`: what a session knew at a moment.
 
 use clap::Args;
+use rekindle::core::LogName;
 use rekindle::operations::{self, Inspected};
-use rekindle::{Error, Json, LogName, State, Timestamp};
+use rekindle::{Error, Json, State, Timestamp};
 use serde_json::{Map, Value};
 
 use super::show::page;
@@ -163,8 +164,8 @@ fn nothing_there(app: &App, moment: &str, pointer: &str, seen: &Inspected) -> Er
 
 #[cfg(test)]
 mod tests {
-    use rekindle::record::{LogAppend, RegisterSet};
-    use rekindle::{Record, RegisterKey};
+    use rekindle::core::record::{LogAppend, RegisterSet};
+    use rekindle::core::{Record, RegisterKey};
     use serde_json::json;
 
     use super::*;

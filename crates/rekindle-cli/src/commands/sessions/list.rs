@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use rekindle::{
-    Cursor, Engine, Error, MAX_PAGE, SessionInfo, SessionPage, SessionQuery, Status, Timestamp, operations,
-};
+use rekindle::core::{Cursor, MAX_PAGE, SessionPage};
+use rekindle::{Engine, Error, SessionInfo, SessionQuery, Status, Timestamp, operations};
 use serde_json::json;
 
 use crate::app::{Access, App};

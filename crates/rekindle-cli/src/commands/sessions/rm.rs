@@ -5,8 +5,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rekindle::core::Receipt;
 use rekindle::operations::{self, Cleared};
-use rekindle::{Engine, Error, ErrorKind, Receipt, SessionKey};
+use rekindle::{Engine, Error, ErrorKind, SessionKey};
 use rekindle_store::private::Modes;
 
 use crate::app::{Access, App};

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rekindle::high_water::{self, GoneSession};
+use rekindle::core::high_water;
+use rekindle::core::high_water::GoneSession;
+use rekindle::core::{Damage, DamageKind, Defect, Head};
 use rekindle::operations::{self, Verified};
-use rekindle::{BranchId, Damage, DamageKind, Defect, Engine, Error, ErrorKind, Head, SessionKey};
+use rekindle::{BranchId, Engine, Error, ErrorKind, SessionKey};
 use serde::Deserialize;
 use serde_json::{Map, json};
 
@@ -213,7 +215,7 @@ impl Sum {
         }
         let at = match damage.last {
             last if last == damage.first => damage.position().to_string(),
-            last if last == rekindle::Seq::MAX => format!("{}…", damage.position()),
+            last if last == rekindle::core::Seq::MAX => format!("{}…", damage.position()),
             last => format!("{}…{last}", damage.position()),
         };
         let kind = serde_json::to_value(damage.kind).ok().and_then(|kind| kind.as_str().map(str::to_owned));

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use rekindle::{DamageKind, Engine, Error, ErrorKind, Receipt, VerifyReport};
+use rekindle::core::{DamageKind, Receipt, VerifyReport};
+use rekindle::{Engine, Error, ErrorKind};
 use serde_json::json;
 
 use crate::app::{Access, App};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rekindle::SessionKey;
-use rekindle::record::RunOutcome;
+use rekindle::core::record::RunOutcome;
 use rekindle::worker::{WorkerEvent, WorkerReport};
 use serde_json::json;
 

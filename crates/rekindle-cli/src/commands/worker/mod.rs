@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rekindle::Error;
+use rekindle::core::QueueName;
 use rekindle::worker::{CancellationToken, Worker, WorkerBuilder, WorkerReport};
-use rekindle::{Error, QueueName};
 use rekindle_definitions::Built;
 
 use crate::app::App;

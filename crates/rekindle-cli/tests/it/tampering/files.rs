@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rekindle::Json;
-use rekindle::codec::object_to_line;
+use rekindle::core::codec::object_to_line;
 use serde_json::{Value, json};
 
 use super::prepared::Copied;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rekindle::Hash;
+use rekindle::core::Hash;
 use serde_json::{Value, json};
 
 use super::files::{files_in, flip_file};

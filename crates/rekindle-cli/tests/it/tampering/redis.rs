@@ -1,6 +1,6 @@
 //! Damage to the keys of Redis, with scripts of its own language.
 
-use rekindle::Hash;
+use rekindle::core::Hash;
 use rekindle_fixtures::Redis;
 
 use super::prepared::Copied;

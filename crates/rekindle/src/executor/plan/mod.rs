@@ -45,7 +45,8 @@ const PARALLEL: usize = 8;
 /// ```
 /// use rekindle::schemars::{self, JsonSchema};
 /// use rekindle::tool::tool;
-/// use rekindle::{Engine, Plan, StepSpec};
+/// use rekindle::{Engine, Plan};
+/// use rekindle::plan::StepSpec;
 ///
 /// #[derive(serde::Deserialize, JsonSchema)]
 /// struct Pair { a: i64, b: i64 }

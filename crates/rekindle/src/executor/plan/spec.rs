@@ -13,7 +13,7 @@ use crate::tool::Retries;
 /// A plan: steps that call tools, in the order their dependencies demand.
 ///
 /// ```
-/// use rekindle::PlanSpec;
+/// use rekindle::plan::PlanSpec;
 /// let plan: PlanSpec = serde_json::from_str(r#"{
 ///     "name": "report",
 ///     "steps": [
@@ -127,7 +127,7 @@ impl StepSpec {
     /// A step that calls `action`.
     ///
     /// ```
-    /// use rekindle::StepSpec;
+    /// use rekindle::plan::StepSpec;
     /// use std::time::Duration;
     ///
     /// let step = StepSpec::new("write", "write_file")

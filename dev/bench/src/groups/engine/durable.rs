@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rekindle::record::{Durability, InDoubtPolicy};
-use rekindle::{BranchId, Engine, Entry, Journal, Record, Seq, SessionKey};
+use rekindle::Durability;
+use rekindle::core::record::InDoubtPolicy;
+use rekindle::core::{Entry, Record, Seq};
+use rekindle::{BranchId, Engine, Journal, SessionKey};
 use rekindle_core::codec::Codec;
 use rekindle_store::{MeteredStore, Observation, StoreObserver, StoreOptions, SystemClock, open, system_ids};
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::record::{InDoubtPolicy, LogAppend};
+use rekindle::core::{LogName, Target};
 use rekindle::message::Message;
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{Durability, InDoubtPolicy, LogAppend};
-use rekindle::{Agent, BranchId, Engine, Json, LogName, Target};
+use rekindle::{Agent, BranchId, Engine, Json};
 use rekindle_core::codec::Codec;
 use tokio::runtime::Builder;
 

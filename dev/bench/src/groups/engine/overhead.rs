@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rekindle::Durability;
 use rekindle::Engine;
-use rekindle::record::{Durability, InDoubtPolicy};
+use rekindle::core::record::InDoubtPolicy;
 use rekindle_core::codec::Codec;
 use tokio::runtime::Builder;
 

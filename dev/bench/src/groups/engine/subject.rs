@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::record::InDoubtPolicy;
 use rekindle::message::{Part, ToolCall};
 use rekindle::model::{Answer, Deltas, Model, ModelCapabilities, ModelError, ModelRequest};
-use rekindle::record::{Durability, InDoubtPolicy};
 use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rekindle::{Agent, Budget, Budgets, Json};
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use async_trait::async_trait;
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
 use rekindle::graph::{Condition, EdgeSpec, Graph, GraphInput, NodeSpec};
-use rekindle::record::{Durability, RunOutcome};
 use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
 use rekindle::{Engine, Json};
 use tokio::runtime::Builder;

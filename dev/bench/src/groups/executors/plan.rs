@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use rekindle::record::{Durability, RunOutcome};
+use rekindle::Durability;
+use rekindle::core::record::RunOutcome;
+use rekindle::plan::StepSpec;
 use rekindle::tool::{Tool, ToolContext, ToolError, ToolOptions, ToolOutput, ToolSpec};
-use rekindle::{Engine, Json, Plan, StepSpec};
+use rekindle::{Engine, Json, Plan};
 use tokio::runtime::Builder;
 
 use crate::Result;

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use rekindle::core::Target;
+use rekindle::core::record::InboxMessage;
 use rekindle::operations::{self, Enqueue, JobInput};
-use rekindle::record::InboxMessage;
 use rekindle::wait::WaitSpec;
 use rekindle::worker::Worker;
-use rekindle::{BranchId, Engine, Flow, Json, MessageId, SessionHeader, SessionKey, Status, Target};
+use rekindle::{BranchId, Engine, Flow, Json, MessageId, SessionHeader, SessionKey, Status};
 use rekindle_core::queue::Notice;
 use rekindle_fixtures::Postgres;
 use tokio::sync::mpsc;

@@ -4,8 +4,8 @@ pub mod page;
 mod tree;
 
 use clap::Args;
+use rekindle::core::record::EffectKind;
 use rekindle::operations::{self, Resumable, Shown};
-use rekindle::record::EffectKind;
 use rekindle::{Engine, SessionKey, Status, Timestamp};
 
 use crate::app::{Access, App};

@@ -1,7 +1,8 @@
 //! The page itself: what is known of a session, without what it waits for.
 
+use rekindle::Timestamp;
+use rekindle::core::CheckpointInfo;
 use rekindle::operations::{RunView, Shown};
-use rekindle::{CheckpointInfo, Timestamp};
 
 use crate::owner;
 use crate::ui::page::Page;
