@@ -226,7 +226,8 @@ async fn an_unreadable_session_can_be_removed_and_its_name_used_again() {
         objects.alter(&name, |bytes| bytes[40] ^= 1);
     };
     let lose = |objects: &Simulated, part: &str| named(objects, part).iter().for_each(|name| objects.remove(name));
-    let ways: [(&str, &dyn Fn(&Simulated)); 5] = [
+    type Damages<'a> = &'a dyn Fn(&Simulated);
+    let ways: [(&str, Damages<'_>); 5] = [
         ("an altered snapshot", &|objects| flip(objects, "sessions/default/a/heads/")),
         ("an altered change", &|objects| flip(objects, "sessions/default/a/log/")),
         ("lost snapshots", &|objects| lose(objects, "sessions/default/a/heads/")),
