@@ -83,7 +83,7 @@ impl Inner {
         let mut query = SessionQuery::new(namespace.clone()).with_limit(MAX_PAGE);
         let mut shown = HashSet::new();
         loop {
-            let page = self.sessions(&query).await?;
+            let page = self.sessions_only(&query).await?;
             shown.extend(page.sessions.into_iter().map(|info| info.header.key));
             match page.next {
                 Some(next) => query.after = Some(next),

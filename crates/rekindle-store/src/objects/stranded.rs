@@ -14,9 +14,10 @@ use async_trait::async_trait;
 use rekindle_core::orphans::{Finished, NotedValues, Orphan, OrphanKind, Orphans, ValuesNote};
 use rekindle_core::values::{ValueKind, ValueQuery, Values};
 use rekindle_core::{
-    BranchId, BranchInfo, Error, ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo, SessionKey, Store,
-    Timestamp, file_name,
+    BranchId, BranchInfo, Defect, Error, ErrorKind, Namespace, Result, Section, Seq, SessionId, SessionInfo,
+    SessionKey, Store, Timestamp, file_name,
 };
+use tokio::sync::OnceCell;
 
 use super::backend::Listed;
 use super::large_values::{LargeValues, NAMES};
@@ -227,13 +228,14 @@ impl<S: Store> LargeValues<S> {
         listed: Vec<Listed>,
         older_than: Duration,
         now: Timestamp,
+        unlisted: &OnceCell<Vec<Defect>>,
     ) -> Result<Unneeded> {
         let mut old: Vec<Listed> =
             listed.into_iter().filter(|listed| now.since(listed.modified) >= older_than).collect();
         let mut kept = None;
         if !old.is_empty() {
             match self.there(session).await? {
-                There::No => {}
+                There::No => kept = self.headless(session, unlisted).await?,
                 There::Unreadable(why) => kept = Some(why),
                 There::Yes(info) => {
                     let (needed, why) = self.needed(&info).await?;
@@ -243,6 +245,13 @@ impl<S: Store> LargeValues<S> {
             }
         }
         Ok(Unneeded { objects: old, kept })
+    }
+
+    /// Why values may be needed although there is no session of their name: records are there whose session is lost.
+    async fn headless(&self, session: &SessionKey, unlisted: &OnceCell<Vec<Defect>>) -> Result<Option<String>> {
+        let found = unlisted.get_or_try_init(|| self.store.unlisted(&session.namespace)).await?;
+        let may_be = |defect: &&Defect| defect.session.as_ref().is_none_or(|found| found == session);
+        Ok(found.iter().find(may_be).map(|defect| defect.detail.clone()))
     }
 
     /// The values that the records of a session refer to, and why there may be others, if a part of it is damaged.
@@ -329,13 +338,14 @@ impl<S: Store> LargeValues<S> {
     /// Clears values that no removal has on record, if they still belong to nothing.
     async fn clear_orphans(&self, orphan: &Orphan, older_than: Duration) -> Result<Finished> {
         let Some(session) = &orphan.session else { return Ok(Finished::default()) };
-        let now = self.bucket.now().await?;
+        let (now, unlisted) = (self.bucket.now().await?, OnceCell::new());
         let mut finished = Finished::default();
         for (id, listed) in self.values_of(&session.namespace).await? {
             if id != file_name(session.id.as_str()) {
                 continue;
             }
-            let Unneeded { objects: mut orphans, kept } = self.unneeded(session, listed, older_than, now).await?;
+            let Unneeded { objects: mut orphans, kept } =
+                self.unneeded(session, listed, older_than, now, &unlisted).await?;
             if kept.is_some() {
                 continue;
             }
@@ -379,13 +389,13 @@ impl<S: Store> Orphans for LargeValues<S> {
         let recorded = self.recorded(namespace).await?;
         let known: BTreeSet<String> = recorded.iter().flat_map(|orphan| orphan.names.iter().cloned()).collect();
         found.extend(recorded);
-        let now = self.bucket.now().await?;
+        let (now, unlisted) = (self.bucket.now().await?, OnceCell::new());
         for (id, mut listed) in self.values_of(namespace).await? {
             listed.retain(|listed| !known.contains(&listed.name));
             // A name that is too long to be read back belongs to a session that cannot be looked for.
             let Some(id) = from_file_name(&id).and_then(|id| SessionId::new(id).ok()) else { continue };
             let session = SessionKey::new(namespace.clone(), id);
-            let Unneeded { objects, kept } = self.unneeded(&session, listed, older_than, now).await?;
+            let Unneeded { objects, kept } = self.unneeded(&session, listed, older_than, now, &unlisted).await?;
             if !objects.is_empty() {
                 found.push(Orphan { kept, ..self.orphan(Some(session), objects, false) });
             }

@@ -58,6 +58,7 @@ async fn values_of_a_damaged_session_stay() {
         "UPDATE sessions SET header = substr(header, 1, 9)",
         "UPDATE sessions SET header = replace(header, 'default', 'other')",
         "DELETE FROM branches WHERE name = 'main'",
+        "DELETE FROM sessions",
     ] {
         let (directory, objects) = (tempfile::tempdir().unwrap(), Simulated::default());
         let (path, saved) = (directory.path().join("a.db"), directory.path().join("saved.db"));

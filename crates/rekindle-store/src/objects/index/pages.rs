@@ -39,25 +39,37 @@ struct Seen {
 }
 
 impl Inner {
+    /// A page of sessions. Brings the lines of abandoned marks up to date.
     pub(in super::super) async fn sessions(&self, query: &SessionQuery) -> Result<SessionPage> {
         // Marks before the root: whoever takes a mark back has written its line before.
         let marks = self.list_all(&marks_folder(&query.namespace)).await?;
-        let (mut root, now) = (self.root(&query.namespace).await?, self.now().await?);
+        let now = self.now().await?;
+        let page = self.page_with(query, &marks, &now).await?;
+        // That marks stay costs the next list some reads, and nothing else.
+        let _ = self.take_over_marks(&query.namespace, marks, &now).await;
+        Ok(page)
+    }
+
+    /// The same page, and nothing else.
+    pub(in super::super) async fn sessions_only(&self, query: &SessionQuery) -> Result<SessionPage> {
+        let marks = self.list_all(&marks_folder(&query.namespace)).await?;
+        self.page_with(query, &marks, &self.now().await?).await
+    }
+
+    async fn page_with(&self, query: &SessionQuery, marks: &[Listed], now: &Now) -> Result<SessionPage> {
+        let mut root = self.root(&query.namespace).await?;
         let mut tries = 0;
-        let page = loop {
-            match self.page_of(query, &root, &marks, &now).await {
+        loop {
+            match self.page_of(query, &root, marks, now).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt && tries < TRIES => {
                     // Its chunks may have been replaced meanwhile; one that is the same as before is damaged.
                     let again = self.root(&query.namespace).await?;
                     root = if again == root { self.rebuild(&query.namespace).await? } else { again };
                     tries += 1;
                 }
-                page => break page?,
+                page => return page,
             }
-        };
-        // That marks stay costs the next list some reads, and nothing else.
-        let _ = self.take_over_marks(&query.namespace, marks, &now).await;
-        Ok(page)
+        }
     }
 
     /// The root, made anew if there is none that can be read.
