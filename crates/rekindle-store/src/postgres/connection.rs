@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::Object;
+use deadpool_postgres::{ClientWrapper, Object};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
@@ -31,13 +33,14 @@ pub(super) struct Lent {
     timeout: Duration,
     idle: AtomicBool,
     in_transaction: AtomicBool,
+    abandoned: Abandoned,
 }
 
 impl Lent {
     /// A connection out of the pool.
-    pub(super) fn new(client: Object, prepare: bool, timeout: Duration) -> Self {
+    pub(super) fn new(client: Object, prepare: bool, timeout: Duration, abandoned: Abandoned) -> Self {
         let (idle, in_transaction) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { client: Some(client), prepare, timeout, idle, in_transaction }
+        Self { client: Some(client), prepare, timeout, idle, in_transaction, abandoned }
     }
 
     fn client(&self) -> &Object {
@@ -114,7 +117,53 @@ impl Drop for Lent {
         if let Some(client) = self.client.take()
             && !self.idle.load(Ordering::Relaxed)
         {
-            drop(Object::take(client));
+            self.abandoned.finish(Object::take(client), self.in_transaction.load(Ordering::Relaxed));
         }
+    }
+}
+
+/// Time a statement that was abandoned has to end before the next call no longer waits for it.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The statements under way whose callers went away. The server carries them out or not; the next call of this store comes
+/// behind them, so that one that repeats a call cannot overtake it on another connection.
+#[derive(Clone, Debug)]
+pub(super) struct Abandoned(watch::Sender<usize>);
+
+impl Default for Abandoned {
+    fn default() -> Self {
+        Self(watch::Sender::new(0))
+    }
+}
+
+impl Abandoned {
+    /// Waits until none is under way.
+    pub(super) async fn ended(&self) {
+        if *self.0.borrow() > 0 {
+            // The sender is here, so this ends with the last one.
+            let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+        }
+    }
+
+    /// Lets a connection come to the end of what it does, and closes it.
+    fn finish(&self, client: ClientWrapper, in_transaction: bool) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        self.0.send_modify(|count| *count += 1);
+        let under_way = UnderWay(self.0.clone());
+        runtime.spawn(async move {
+            let last = if in_transaction { "ROLLBACK" } else { "" };
+            // Answered behind everything that was sent before. That it fails is an end, too.
+            let _ = tokio::time::timeout(ENDS_WITHIN, client.batch_execute(last)).await;
+            drop(under_way);
+        });
+    }
+}
+
+/// A statement that is counted until this is dropped, which the end of a runtime does as well.
+struct UnderWay(watch::Sender<usize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }

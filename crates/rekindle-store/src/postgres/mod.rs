@@ -39,7 +39,7 @@ use rekindle_core::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use self::append::{AppendSql, BranchCache};
-use self::connection::Lent;
+use self::connection::{Abandoned, Lent};
 use self::failure::{Outcome, pool_error, unanswered};
 use self::frames::FrameRows;
 use self::group::{Group, Turn};
@@ -85,6 +85,7 @@ struct Inner {
     append_sql: AppendSql,
     branches: BranchCache,
     group: Group,
+    abandoned: Abandoned,
     /// The identity of the store, once it was seen.
     identity: Mutex<Option<String>>,
 }
@@ -140,6 +141,7 @@ impl Inner {
             append_sql: AppendSql::new(&schema),
             branches: BranchCache::default(),
             group: Group::default(),
+            abandoned: Abandoned::default(),
             identity: Mutex::new(None),
             schema,
             settings,
@@ -184,8 +186,9 @@ impl Inner {
     /// A connection that is known to lead to the store.
     async fn lend(&self, patience: Duration) -> Result<Lent> {
         let settings = &self.settings;
+        self.abandoned.ended().await;
         let client = self.pool.get().await.map_err(|error| pool_error(&settings.shown, settings.pool, error))?;
-        let connection = Lent::new(client, settings.prepare, patience);
+        let connection = Lent::new(client, settings.prepare, patience, self.abandoned.clone());
         if connection.is_new() {
             let known = self.known();
             let allowed = Allowed { create: self.create, write: !self.read_only };
