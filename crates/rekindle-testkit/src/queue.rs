@@ -570,6 +570,11 @@ pub async fn what_is_not_there(harness: &Harness) {
     assert!(the_job(store, "a").await.is_none());
 }
 
+/// Returns true if the job of a session is among those claimed, once.
+fn gives(claimed: &[Job], id: &str) -> bool {
+    claimed.iter().filter(|job| job.session == key(id)).count() == 1
+}
+
 /// A call that is dropped at any await is carried out or not, can be repeated, and loses no job.
 pub async fn a_dropped_call_loses_no_job(harness: &Harness) {
     let journal = harness.journal().await;
@@ -579,11 +584,16 @@ pub async fn a_dropped_call_loses_no_job(harness: &Harness) {
         harness.session(&journal, &id).await;
         let done = cut(polls, queue(store).enqueue(&NewJob::new(key(&id)))).await;
         answer("enqueue", queue(store).enqueue(&NewJob::new(key(&id)))).await.unwrap();
-        assert_eq!(ids(&answer("claim", claim(store, "a", 9)).await), [id.as_str()]);
+        assert!(gives(&answer("claim", claim(store, "a", 9)).await, &id), "{polls}");
         let removed = cut(polls, queue(store).dequeue(&key(&id))).await;
-        answer("dequeue", queue(store).dequeue(&key(&id))).await.unwrap();
-        assert!(the_job(store, &id).await.is_none(), "{polls}");
-        done.is_some() && removed.is_some()
+        // A server may carry a dropped call out a moment later: then the job is there again.
+        for _ in 0..100 {
+            answer("dequeue", queue(store).dequeue(&key(&id))).await.unwrap();
+            if the_job(store, &id).await.is_none() {
+                return done.is_some() && removed.is_some();
+            }
+        }
+        panic!("{polls}: the job does not go")
     })
     .await;
     at_every_await(async |polls| {
@@ -593,9 +603,10 @@ pub async fn a_dropped_call_loses_no_job(harness: &Harness) {
         // One of the two has it; when the time is over, exactly one other gets it.
         answer("claim", claim(store, "a", 9)).await;
         harness.clock.advance(HOLD);
-        let got = answer("claim", claim(store, "b", 9)).await;
-        assert_eq!(ids(&got), [id.as_str()], "{polls}");
-        assert!(answer("claim", claim(store, "c", 9)).await.is_empty());
+        let mut got = answer("claim", claim(store, "b", 9)).await;
+        assert!(gives(&got, &id), "{polls}");
+        got.retain(|job| job.session == key(&id));
+        assert!(!gives(&answer("claim", claim(store, "c", 9)).await, &id), "{polls}");
         let beat = Beat { worker: worker("b"), held: vec![held(&got[0])], hold: HOLD, ends: false };
         let beaten = cut(polls, queue(store).beat(&beat)).await;
         assert!(answer("beat", queue(store).beat(&beat)).await.unwrap().lost.is_empty(), "{polls}");
