@@ -17,7 +17,7 @@ use crate::files::NewFile;
 use crate::run::{self, Remembered};
 use crate::ui::style;
 
-/// What to draw, and how.
+/// Arguments of `rekindle graph`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rekindle graph review.yaml\n  rekindle graph @ --svg -o path.svg\n  rekindle graph draft@~1 --file review.yaml\n\nMermaid is text that many editors and pages draw. With a session, the nodes it has been at are marked, with the\norder it came to them, and those where it stands or failed."

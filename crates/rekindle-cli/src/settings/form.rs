@@ -27,11 +27,11 @@ pub struct Form {
     #[serde(deserialize_with = "size")]
     #[schemars(with = "Option<String>")]
     pub large_values_from: Option<u64>,
-    /// How long a request that the server of a store or bucket does not answer is made again, e.g. `6s`; `0s`: never.
+    /// Time for which a request that the server of a store or bucket does not answer is made again, e.g. `6s`; `0s`: never.
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "Option<String>")]
     pub retry_for: Option<Duration>,
-    /// How often such a request is made at most.
+    /// Largest number of attempts at such a request.
     pub retry_attempts: Option<std::num::NonZeroU32>,
     /// Whether marks of the highest heads are kept beside a `sqlite:` or `file:` store (in `<path>-marks`), so
     /// that a store that was set back to an older state is noticed. Every process that uses the store needs the
